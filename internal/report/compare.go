@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/changes"
@@ -164,10 +163,12 @@ func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 			if err != nil {
 				return nil, err
 			}
-			if c.rests(before) {
-				out := c.compared(p)
-				out.Digests = changes.Digests(render.Render(routing))
-				return out, nil
+			now := c.config.Agent.State()
+			if now.Pending.IsZero() && now.LastSync.Equal(before.LastSync) { // the rules have not changed
+				return &api.Comparison{
+					Version: c.config.Version, Compared: time.Now(), Count: len(p.Changes), Differences: differences(p, maxDifferences),
+					Digests: changes.Digests(render.Render(routing)),
+				}, nil
 			}
 		}
 		if attempt == settleAttempts {
@@ -182,18 +183,6 @@ func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 			return nil, ctx.Err()
 		case <-time.After(settlePause):
 		}
-	}
-}
-
-// rests reports whether the rules have not changed since a state.
-func (c *comparer) rests(before agent.State) bool {
-	now := c.config.Agent.State()
-	return now.Pending.IsZero() && now.LastSync.Equal(before.LastSync)
-}
-
-func (c *comparer) compared(p *plan.Plan) *api.Comparison {
-	return &api.Comparison{
-		Version: c.config.Version, Compared: time.Now(), Count: len(p.Changes), Differences: differences(p, maxDifferences),
 	}
 }
 

@@ -86,18 +86,20 @@ func (s *Server) addCounts(d *api.Description, v *model.View) error {
 			return err
 		}
 	}
-	if err := addLimitCounts(d, s.config.Kernel); err != nil {
-		return err
+	return addPackets(d, s.config.Kernel, s.countsRefusals, v.Service.AffinityTimeout > 0)
+}
+
+// addPackets adds what packets have left in sets of the kernel: at limits, and if rules have these, refusals and bindings
+// of clients.
+func addPackets(d *api.Description, k KernelReader, refusals, bindings bool) error {
+	err := addLimitCounts(d, k)
+	if refusals {
+		err = errors.Join(err, addRefusals(d, k.Refusals))
 	}
-	if s.countsRefusals {
-		if err := addRefusals(d, s.config.Kernel.Refusals); err != nil {
-			return err
-		}
+	if bindings {
+		err = errors.Join(err, addClients(d, k.Bindings))
 	}
-	if v.Service.AffinityTimeout == 0 {
-		return nil
-	}
-	return addClients(d, s.config.Kernel.Bindings)
+	return err
 }
 
 func addWarnings(s *api.Description, all []string) {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -20,7 +21,7 @@ import (
 // all endpoints that take connections, with any filter. The names
 // of Services come from comments of elements, which nft limits to 128 bytes: longer
 // ones are cut.
-func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse iter.Seq[netip.Addr], err error) {
+func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, addresses iter.Seq[netip.Addr], err error) {
 	k := counters.Reader{Conn: conn}
 	rs, _, err := k.Read()
 	if err != nil || len(rs.Tables) == 0 {
@@ -36,6 +37,7 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse ite
 		return nil, nil, err
 	}
 	var all []frontend
+	var inUse []netip.Addr
 	for _, t := range rs.Tables {
 		if s := t.Set(nft.NodeAddressesSet); s != nil {
 			for i := range s.Elements {
@@ -57,7 +59,7 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse ite
 	for i := range all {
 		for _, d := range []served.Decision{all[i].Inside, all[i].Outside} {
 			for _, e := range d.Endpoints {
-				r.inUse = append(r.inUse, e.Address)
+				inUse = append(inUse, e.Address.Addr())
 			}
 		}
 	}
@@ -77,7 +79,7 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, inUse ite
 			r.AddProblem(model.Notice{Object: model.Machine(), Reason: model.UnusableRelayPort, Message: failure})
 		}
 	}
-	return &r.Status, r.addresses, nil
+	return &r.Status, slices.Values(inUse), nil
 }
 
 // relayFailure returns why connections of a family are not relayed; empty: they are.
@@ -171,20 +173,7 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 	if len(connections) > 0 {
 		addConnections(d, connections)
 	}
-	if err := addEndpointCounts(d, k.EndpointCounts); err != nil {
-		return nil, err
-	}
-	if err := addLimitCounts(d, k); err != nil {
-		return nil, err
-	}
-	if countsRefusals(rs) {
-		if err := addRefusals(d, k.Refusals); err != nil {
-			return nil, err
-		}
-	}
-	if d.AffinitySeconds > 0 {
-		err = addClients(d, k.Bindings)
-	}
+	err = errors.Join(addEndpointCounts(d, k.EndpointCounts), addPackets(d, k, countsRefusals(rs), d.AffinitySeconds > 0))
 	return d, err
 }
 

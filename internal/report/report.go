@@ -5,7 +5,6 @@ package report
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -24,16 +23,6 @@ type report struct {
 	balances func(model.ServiceName) bool // whether a Service comes from a Balance; nil: none does
 	// mistakes are the mistakes of the source, each with its file, if it names them.
 	mistakes []string
-	inUse    []netip.AddrPort // endpoints of all frontends, if the report is from the kernel
-}
-
-// addresses yields the addresses of all endpoints that take connections, with any filter.
-func (r *report) addresses(yield func(netip.Addr) bool) {
-	for _, e := range r.inUse {
-		if !yield(e.Addr()) {
-			return
-		}
-	}
 }
 
 func (r *report) isBalance(name model.ServiceName) bool { return r.balances != nil && r.balances(name) }
