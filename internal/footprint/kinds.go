@@ -62,7 +62,7 @@ var Kinds = append(ofFeatures(), []feature.Leftover{
 		Mark:     "the controller `nftproxy`",
 		Restored: "never",
 		Removed:  "the API server, after an hour by default",
-		Writers:  []string{"internal/events/writer.go"},
+		Writers:  []string{"internal/events/events.go"},
 	},
 	{
 		Name: "test namespaces", What: "namespaces of the API server in which `kubectl nftproxy test`, `converge` and others work, if the command was killed",
@@ -76,7 +76,7 @@ var Kinds = append(ofFeatures(), []feature.Leftover{
 		Mark:     "the name",
 		Restored: "never: nftproxy follows them",
 		Removed:  "the operator",
-		Writers:  []string{"internal/source/rewrite/write.go", "internal/drain/file.go", "internal/config/config.go", "internal/cli/common/bundle.go"},
+		Writers:  []string{"internal/source/rewrite/rewrite.go", "internal/drain/file.go", "internal/config/config.go", "internal/cli/common/bundle.go"},
 	},
 }...)
 
