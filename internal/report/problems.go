@@ -169,6 +169,7 @@ type Checks interface {
 
 type failure struct {
 	service model.ServiceName
+	name    string // of the Service, as text
 	address netip.Addr
 	result  model.CheckResult
 }
@@ -183,7 +184,7 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 		switch {
 		case !result.Healthy:
 			sums.Failing++
-			failures = append(failures, failure{name, a, result})
+			failures = append(failures, failure{name, name.String(), a, result})
 		case result.Since.IsZero():
 			sums.Waiting++
 		default:
@@ -200,7 +201,7 @@ func (r *report) addChecks(now time.Time, checks Checks, view func(model.Service
 		}
 	}
 	slices.SortFunc(failures, func(a, b failure) int {
-		return cmp.Or(cmp.Compare(a.service.String(), b.service.String()), a.address.Compare(b.address))
+		return cmp.Or(cmp.Compare(a.name, b.name), a.address.Compare(b.address))
 	})
 	r.addFailingServers(failures, view)
 	for same := range groups(failures, func(a, b *failure) bool { return a.service == b.service }) {
@@ -219,7 +220,7 @@ func (r *report) addFailingServers(failures []failure, view func(model.ServiceNa
 		isBalance := r.isBalance(f.service)
 		s := servers[f.address]
 		if s == nil {
-			s = &api.FailingServer{Address: f.address.String(), Since: f.result.Since, ServiceText: api.ServiceText{Service: f.service.String(), Balance: isBalance}, Message: f.result.Why()}
+			s = &api.FailingServer{Address: f.address.String(), Since: f.result.Since, ServiceText: api.ServiceText{Service: f.name, Balance: isBalance}, Message: f.result.Why()}
 			servers[f.address], first[s.Address] = s, f
 		}
 		s.Services++
@@ -287,7 +288,7 @@ func addFailing(d *api.LiveDetail, checks Checks, service model.ServiceName) {
 	var all []failure
 	checks.Each(func(name model.ServiceName, a netip.Addr, r model.CheckResult) {
 		if name == service && !r.Healthy {
-			all = append(all, failure{name, a, r})
+			all = append(all, failure{address: a, result: r})
 		}
 	})
 	slices.SortFunc(all, func(a, b failure) int { return a.address.Compare(b.address) })
