@@ -24,7 +24,7 @@ var readers = map[string]struct {
 	"internal/cli/common/bundle.go":      {1, "creates the archive"},
 	"internal/command/support/bundle.go": {1, "files of /proc and /sys"},
 	"internal/host/system.go":            {2, "files of /proc/sys"},
-	"internal/host/procs.go":             {3, "files of /proc"},
+	"internal/host/process.go":           {3, "files of /proc"},
 	"internal/machine/programs.go":       {1, "files of /proc"},
 	"internal/machine/read.go":           {1, "files of /proc/sys"},
 	"internal/takeover/servers.go":       {1, "files of /proc"},
