@@ -54,9 +54,6 @@ type Planner interface {
 	Plan(*model.Snapshot, *Known) (Planned, error)
 }
 
-// Knower is a feature that knows what decides over rules.
-type Knower interface{ AddTo(*Known) }
-
 // Feature is part of a process. It implements what it needs of [source.Editor] and of the interfaces below, all of
 // which are called from several goroutines.
 type Feature any
@@ -74,6 +71,9 @@ type Reporter interface {
 
 // Noter returns what else operators should know, for the status.
 type Noter interface{ Notes() []model.Notice }
+
+// Knower knows what decides over rules.
+type Knower interface{ AddTo(*Known) }
 
 // Counter returns the metrics of the feature. docs/metrics.md has a row for each.
 type Counter interface{ Collectors() []prometheus.Collector }

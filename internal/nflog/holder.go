@@ -3,7 +3,6 @@ package nflog
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -42,14 +41,10 @@ func Ports() (map[uint16]uint32, error) {
 func portsOf(table string) map[uint16]uint32 {
 	ports := make(map[uint16]uint32)
 	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
-		}
-		group, groupErr := strconv.ParseUint(fields[0], 10, 16)
-		port, portErr := strconv.ParseUint(fields[1], 10, 32)
-		if groupErr == nil && portErr == nil {
-			ports[uint16(group)] = uint32(port)
+		var group uint16
+		var port uint32
+		if _, err := fmt.Sscanf(line, "%d %d", &group, &port); err == nil {
+			ports[group] = port
 		}
 	}
 	return ports
