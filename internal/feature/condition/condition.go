@@ -17,25 +17,20 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/health"
 )
 
 // Type is the type of the condition.
 const Type corev1.NodeConditionType = "nftproxy.dev/ServicesProgrammed"
-
-// State is what the condition says. A change of any field is written.
-type State struct {
-	True            bool
-	Reason, Message string
-}
 
 // Config has the parts of a [Keeper].
 type Config struct {
 	// Connect is called for each attempt: the kubeconfig of a new node may not exist yet.
 	Connect feature.Connect
 	Node    string
-	// State returns what the condition is to say; ok is false if that is unknown, and the
-	// condition stays as it is.
-	State func() (now State, ok bool)
+	// State returns what the condition is to say, of which a change of any field is written; ok is false if that is
+	// unknown, and the condition stays as it is.
+	State func() (now health.Programmed, ok bool)
 	Log   *slog.Logger
 }
 
@@ -61,9 +56,9 @@ type Keeper struct {
 	changed chan struct{}
 	limit   flowcontrol.RateLimiter
 
-	last  State     // that the Node has, if known
-	known bool      // else it is read
-	next  time.Time // the earliest attempt, and the next read
+	last  health.Programmed // that the Node has, if known
+	known bool              // else it is read
+	next  time.Time         // the earliest attempt, and the next read
 	retry time.Duration
 }
 
@@ -126,7 +121,7 @@ func (k *Keeper) keep(ctx context.Context) {
 
 // reconcile reads the Node, and writes the condition if it says something else: a restart
 // must not count as a transition, and the Node is sent to all that watch it.
-func (k *Keeper) reconcile(ctx context.Context, want State) error {
+func (k *Keeper) reconcile(ctx context.Context, want health.Programmed) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	client, err := k.Connect()
@@ -161,9 +156,9 @@ func (k *Keeper) reconcile(ctx context.Context, want State) error {
 
 // patchOf returns the patch that leads from the conditions of a Node to a state, or nil. It
 // changes the condition of [Type] alone.
-func patchOf(has []corev1.NodeCondition, want State, now metav1.Time) []byte {
+func patchOf(has []corev1.NodeCondition, want health.Programmed, now metav1.Time) []byte {
 	c := corev1.NodeCondition{Type: Type, Status: corev1.ConditionFalse, Reason: want.Reason, Message: want.Message, LastHeartbeatTime: now, LastTransitionTime: now}
-	if want.True {
+	if want.Yes {
 		c.Status = corev1.ConditionTrue
 	}
 	for _, old := range has {

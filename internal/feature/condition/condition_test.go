@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/internal/health"
 )
 
 // server has one Node, and counts the requests. It merges patches as an API server does.
@@ -90,7 +92,7 @@ type lab struct {
 	*server
 	*Keeper
 	log   bytes.Buffer
-	state State
+	state health.Programmed
 	ok    bool
 }
 
@@ -109,13 +111,13 @@ func run(t *testing.T, f func(t *testing.T, l *lab)) {
 	})
 }
 
-func (l *lab) read() (State, bool) {
+func (l *lab) read() (health.Programmed, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state, l.ok
 }
 
-func (l *lab) set(s State) {
+func (l *lab) set(s health.Programmed) {
 	l.state = s
 	l.Changed()
 	l.pass(0)
@@ -129,7 +131,7 @@ func (l *lab) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-var yes, no = State{true, "RulesApplied", "they follow"}, State{false, "NotSynced", "not yet"}
+var yes, no = health.Programmed{Yes: true, Reason: "RulesApplied", Message: "they follow"}, health.Programmed{Yes: false, Reason: "NotSynced", Message: "not yet"}
 
 // TestChanges: 10.27, 10.29. A change is written at once, and nothing else of the Node; what
 // the Node already says is not.
@@ -141,7 +143,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("the Node has %+v", first)
 		}
 		l.pass(2 * time.Second)
-		l.set(State{false, "ChangesPending", "for too long"})
+		l.set(health.Programmed{Yes: false, Reason: "ChangesPending", Message: "for too long"})
 		if c := l.ours(); c.Reason != "ChangesPending" || !c.LastTransitionTime.Equal(&first.LastTransitionTime) || !c.LastHeartbeatTime.After(first.LastHeartbeatTime.Time) {
 			t.Errorf("another reason is a transition: %+v, before %+v", c, first)
 		}
@@ -180,7 +182,7 @@ func TestRestart(t *testing.T) {
 func TestFlapping(t *testing.T) {
 	run(t, func(t *testing.T, l *lab) {
 		for i := range 600 {
-			l.set([]State{yes, no}[i%2])
+			l.set([]health.Programmed{yes, no}[i%2])
 			l.pass(time.Second)
 		}
 		if n := len(l.asked); n > 2*(600/10+writes) {

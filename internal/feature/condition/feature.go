@@ -1,6 +1,9 @@
 package condition
 
-import "github.com/nftproxy/nftproxy/internal/feature"
+import (
+	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/health"
+)
 
 // Kind makes the feature.
 type Kind struct{}
@@ -12,10 +15,7 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	}
 	return New(Config{
 		Connect: n.Condition, Node: n.Config.Node.NodeName, Log: n.Log,
-		State: func() (State, bool) {
-			p, known := n.Serving().Programmed()
-			return State{True: p.Yes, Reason: p.Reason, Message: p.Message}, known
-		},
+		State: func() (health.Programmed, bool) { return n.Serving().Programmed() },
 	})
 }
 
