@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // kinds are the objects that an archive may have. Secrets are none of them.
@@ -21,24 +18,31 @@ var annotations = []string{"nftproxy.dev/", "service.kubernetes.io/", "service.c
 // here, which it removes: other labels and annotations, selectors, names of pods, the values of
 // variables, images and numbers of a machine. It refuses other kinds.
 func Object(kind string, o map[string]any) ([]byte, error) {
-	if of, _ := o["kind"].(string); !slices.Contains(kinds, kind) || of != "" && of != kind { // lists leave it out
-		return nil, fmt.Errorf("objects of the kind %q are not collected", cmp.Or(of, kind))
+	if own, _ := o["kind"].(string); !slices.Contains(kinds, kind) || own != "" && own != kind { // lists leave it out
+		return nil, fmt.Errorf("objects of the kind %q are not collected", cmp.Or(own, kind))
 	}
 	o["kind"] = kind
-	u := unstructured.Unstructured{Object: o}
-	u.SetManagedFields(nil)
-	labels, own := u.GetLabels(), u.GetAnnotations()
-	maps.DeleteFunc(labels, func(name, _ string) bool { return !strings.Contains(name, "kubernetes.io/") && name != "k8s-app" })
-	maps.DeleteFunc(own, func(name, _ string) bool {
-		return !slices.ContainsFunc(annotations, func(a string) bool { return strings.HasPrefix(name, a) })
-	})
-	u.SetLabels(labels)
-	u.SetAnnotations(own)
-	for _, field := range [][]string{{"status", "images"}, {"status", "nodeInfo", "machineID"}, {"status", "nodeInfo", "systemUUID"}, {"spec", "providerID"}} {
-		unstructured.RemoveNestedField(o, field...)
+	if m, ok := o["metadata"].(map[string]any); ok {
+		delete(m, "managedFields")
+		if all, ok := m["labels"].(map[string]any); ok {
+			for name := range all {
+				if !strings.Contains(name, "kubernetes.io/") && name != "k8s-app" {
+					delete(all, name)
+				}
+			}
+		}
+		if all, ok := m["annotations"].(map[string]any); ok {
+			for name := range all {
+				if !slices.ContainsFunc(annotations, func(a string) bool { return strings.HasPrefix(name, a) }) {
+					delete(all, name)
+				}
+			}
+		}
 	}
+	without(o, "status", "images", "nodeInfo.machineID", "nodeInfo.systemUUID")
+	without(o, "spec", "providerID")
 	if kind == "Service" {
-		unstructured.RemoveNestedField(o, "spec", "selector") // values of labels
+		without(o, "spec", "selector") // values of labels
 	}
 	if endpoints, ok := o["endpoints"].([]any); ok {
 		for _, e := range endpoints {
@@ -49,6 +53,18 @@ func Object(kind string, o map[string]any) ([]byte, error) {
 	}
 	withoutValues(o)
 	return json.MarshalIndent(o, "", " ")
+}
+
+// without removes fields of a part of an object, and with a dot of a field of that.
+func without(o map[string]any, part string, fields ...string) {
+	in, _ := o[part].(map[string]any)
+	for _, name := range fields {
+		if outer, inner, nested := strings.Cut(name, "."); nested {
+			without(in, outer, inner)
+			continue
+		}
+		delete(in, name)
+	}
 }
 
 func withoutValues(v any) {
