@@ -69,10 +69,10 @@ func (c *client) lookup(ctx context.Context, k key, families []model.Family, bef
 func (c *client) addresses(ctx context.Context, name string, families []model.Family, before []record) result {
 	out := result{ttl: noTTL}
 	for _, f := range families {
-		a, err := c.ask(ctx, name, typeOf(f))
+		a, err := c.ask(ctx, name, map[model.Family]dnsmessage.Type{model.IPv4: dnsmessage.TypeA, model.IPv6: dnsmessage.TypeAAAA}[f])
 		if err != nil {
 			out.err = cmp.Or(out.err, err)
-			out.records = append(out.records, ofFamily(before, f)...)
+			out.records = append(out.records, slices.DeleteFunc(slices.Clone(before), func(r record) bool { return model.FamilyOf(r.Address) != f })...)
 			continue
 		}
 		out.ttl, out.refused = min(out.ttl, a.ttl), out.refused+a.refused
@@ -88,10 +88,6 @@ func (c *client) addresses(ctx context.Context, name string, families []model.Fa
 		out.err, out.records = errAbsent, before
 	}
 	return out
-}
-
-func ofFamily(all []record, f model.Family) []record {
-	return slices.DeleteFunc(slices.Clone(all), func(r record) bool { return model.FamilyOf(r.Address) != f })
 }
 
 // lookupRecords asks for SRV records, and for the addresses of their targets.

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
-
-	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 const (
@@ -166,12 +164,4 @@ func usable(ip netip.Addr) bool {
 func question(name string, t dnsmessage.Type) (dnsmessage.Question, error) {
 	n, err := dnsmessage.NewName(name)
 	return dnsmessage.Question{Name: n, Type: t, Class: dnsmessage.ClassINET}, err
-}
-
-// typeOf returns the type of the records with addresses of a family.
-func typeOf(f model.Family) dnsmessage.Type {
-	if f == model.IPv6 {
-		return dnsmessage.TypeAAAA
-	}
-	return dnsmessage.TypeA
 }

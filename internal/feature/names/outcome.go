@@ -7,9 +7,12 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/hostsfile"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 const (
@@ -49,7 +52,9 @@ func (e *Engine) lookup(ctx context.Context, n *entry, families []model.Family, 
 	result := "found"
 	if r.err != nil {
 		result = "failed"
-		r.err = e.explained(n.name, r.err)
+		if a, found := hostsfile.Read(e.HostsFile)[strings.ToLower(strings.TrimSuffix(n.name, "."))]; found { // where other programs find it
+			r.err = fmt.Errorf("%w; the hosts file has it, with %s, and is not read: write the address in place of the name", r.err, a)
+		}
 	}
 	e.lookups.WithLabelValues(result).Inc()
 	own := e.ownOf(n, r.records)
@@ -71,7 +76,13 @@ func (e *Engine) note(n *entry, r result, own ownRecords, now time.Time) []model
 		}
 		s.Err, s.Since, s.Answered, s.Kept, n.fails = nil, time.Time{}, now, false, 0
 	} else {
-		e.noteFailure(n, r.err, now)
+		if n.fails++; s.Err == nil {
+			s.Since = now
+		}
+		if s.Err == nil || s.Err.Error() != r.err.Error() {
+			e.objects.Warn("name of servers not found; its last addresses stay", "name", n.name, "error", r.err, "stay", texts(n.records, nil))
+		}
+		s.Err = r.err
 	}
 	if n.due = now.Add(e.wait(n, r)); n.again {
 		n.due, n.again = now, false
@@ -90,17 +101,6 @@ func (e *Engine) note(n *entry, r result, own ownRecords, now time.Time) []model
 		return nil
 	}
 	return e.usersOf(n)
-}
-
-func (e *Engine) noteFailure(n *entry, err error, now time.Time) {
-	s := &n.status
-	if n.fails++; s.Err == nil {
-		s.Since = now
-	}
-	if s.Err == nil || s.Err.Error() != err.Error() {
-		e.objects.Warn("name of servers not found; its last addresses stay", "name", n.name, "error", err, "stay", texts(n.records, nil))
-	}
-	s.Err = err
 }
 
 // wait returns the time until a name is looked up again.
@@ -248,13 +248,18 @@ func (e *Engine) reviewAll(changed func(...model.ServiceName)) {
 func (s *Status) message(now time.Time) string {
 	stay := "; it has no known address"
 	if len(s.Addresses) > 0 {
-		stay = fmt.Sprintf("; its last addresses stay: %s", addressTexts(s.Addresses))
+		var texts []string
+		for _, a := range s.Addresses {
+			texts = append(texts, record{NamedAddress: a}.text())
+		}
+		stay = "; its last addresses stay: " + terminal.List(texts, 3)
 	}
 	switch {
 	case s.Err != nil:
 		return fmt.Sprintf("%v, for %s%s", s.Err, now.Sub(s.Since).Round(time.Second), stay)
 	case len(s.Own) > 0:
-		return ownText(s.Own)
+		a := slices.SortedFunc(maps.Keys(s.Own), netip.Addr.Compare)[0]
+		return fmt.Sprintf("its address %s is one that %s serves on this machine, and is left out: connections would come back; let the name have addresses of servers", a, s.Own[a])
 	case s.Dropped > 0:
 		return fmt.Sprintf("it has more addresses than are used: %d are left out", s.Dropped)
 	case s.Refused > 0:

@@ -82,20 +82,6 @@ func usedBy(services []model.ServiceName) string {
 	return " (" + terminal.List(texts, 1) + ")"
 }
 
-func ownText(own map[netip.Addr]model.ServiceName) string {
-	a := slices.SortedFunc(maps.Keys(own), netip.Addr.Compare)[0]
-	return fmt.Sprintf("its address %s is one that %s serves on this machine, and is left out: connections would come back; let the name have addresses of servers", a, own[a])
-}
-
-// addressTexts joins the first addresses.
-func addressTexts(all []model.NamedAddress) string {
-	var texts []string
-	for _, a := range all {
-		texts = append(texts, record{NamedAddress: a}.text())
-	}
-	return terminal.List(texts, 3)
-}
-
 // Counts returns how many names are followed, and how many of them failed at the last lookup.
 func (e *Engine) Counts() (names, failing int) {
 	e.mu.Lock()

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
-	"github.com/nftproxy/nftproxy/internal/hostsfile"
 )
 
 const (
@@ -122,13 +121,4 @@ func (c *conf) full(name string) (all []string) {
 		}
 	}
 	return append(all, name+".")
-}
-
-// explained returns the error of a lookup with why other programs of this machine find the name.
-func (e *Engine) explained(name string, err error) error {
-	a, found := hostsfile.Read(e.HostsFile)[strings.ToLower(strings.TrimSuffix(name, "."))]
-	if !found {
-		return err
-	}
-	return fmt.Errorf("%w; the hosts file has it, with %s, and is not read: write the address in place of the name", err, a)
 }

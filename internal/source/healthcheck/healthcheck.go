@@ -178,17 +178,9 @@ func (p *parser) addUnknown(name string) {
 	case similar != "":
 		p.addProblem(name, nil, "unknown field"+similar)
 	case p.Type != 0:
-		p.addProblem(name, nil, fmt.Sprintf("unknown field: a check of type %s has %s", p.Type, strings.Join(p.fieldNames(), ", ")))
+		of := slices.DeleteFunc(Fields(), func(name string) bool { return !checkFields[name].isOf(p.Type) })
+		p.addProblem(name, nil, fmt.Sprintf("unknown field: a check of type %s has %s", p.Type, strings.Join(of, ", ")))
 	}
-}
-
-func (p *parser) fieldNames() (out []string) {
-	for _, name := range Fields() {
-		if checkFields[name].isOf(p.Type) {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 func (p *parser) setDefaults() {
