@@ -91,18 +91,18 @@ interrupted.`, peerPort),
 	return c
 }
 
-func (o *fleetTestOptions) check() (err error) {
+func (o *fleetTestOptions) check() error {
 	switch {
 	case o.batch < 1 || o.batch > maxBatch:
-		err = errors.Join(err, fmt.Errorf("--batch: %d is not a number from 1 to %d", o.batch, maxBatch))
+		return fmt.Errorf("--batch: %d is not a number from 1 to %d", o.batch, maxBatch)
 	case o.Patience <= 0:
-		err = errors.Join(err, fmt.Errorf("--start-timeout: %s is not positive", o.Patience))
+		return fmt.Errorf("--start-timeout: %s is not positive", o.Patience)
 	case o.wait <= 0:
-		err = errors.Join(err, fmt.Errorf("--wait: %s is not positive", o.wait))
+		return fmt.Errorf("--wait: %s is not positive", o.wait)
 	case o.Control == 0:
-		err = errors.Join(err, errors.New("--peer-port: 0 is not a port"))
+		return errors.New("--peer-port: 0 is not a port")
 	}
-	return err
+	return nil
 }
 
 func (o *fleetTestOptions) run(c *cobra.Command) error {

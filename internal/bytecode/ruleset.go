@@ -239,15 +239,6 @@ func (t *table) clone() *table {
 	return out
 }
 
-// Tables returns the names of the tables, as "ip nftproxy", in order.
-func (r *Ruleset) Tables() (names []string) {
-	for k := range r.tables {
-		names = append(names, map[uint8]string{unix.NFPROTO_IPV4: "ip ", unix.NFPROTO_IPV6: "ip6 ", unix.NFPROTO_INET: "inet "}[k.family]+k.name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // The kernel runs all nat chains of a hook together, at these priorities (NF_IP_PRI_NAT_DST and
 // NF_IP_PRI_NAT_SRC of linux/netfilter_ipv4.h).
 const priorityDNAT, prioritySNAT = -100, 100

@@ -38,15 +38,19 @@ func ReadyOn(agents []Agent, node string) *Agent {
 	return nil
 }
 
+// queryAgents selects the objects with the labels of agents, in their namespace if that is known.
+func (f *Fleet) queryAgents(group, resource string) kubectl.Query {
+	if f.Namespace != "" {
+		group += "/namespaces/" + f.Namespace
+	}
+	return kubectl.Query{Path: group + "/" + resource, Options: map[string]string{"labelSelector": f.Pods}}
+}
+
 // Agents lists the agents that are on a node, sorted by its name. A node has two while a pod
 // is replaced.
 func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
-	path := "/api/v1/pods"
-	if f.Namespace != "" {
-		path = "/api/v1/namespaces/" + f.Namespace + "/pods"
-	}
 	var agents []Agent
-	q := kubectl.Query{Path: path, Options: map[string]string{"labelSelector": f.Pods}}
+	q := f.queryAgents("/api/v1", "pods")
 	_, err := kubectl.List(ctx, f.API, "pods of nftproxy", q, func(pods []corev1.Pod) {
 		for i := range pods {
 			p := &pods[i]

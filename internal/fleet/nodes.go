@@ -58,12 +58,7 @@ func (f *Fleet) Nodes(ctx context.Context, selector string, names []string) ([]N
 }
 
 func (f *Fleet) daemonSets(ctx context.Context) (sets []daemonSet, err error) {
-	path := "/apis/apps/v1/daemonsets"
-	if f.Namespace != "" {
-		path = "/apis/apps/v1/namespaces/" + f.Namespace + "/daemonsets"
-	}
-	q := kubectl.Query{Path: path, Options: map[string]string{"labelSelector": f.Pods}}
-	_, err = kubectl.List(ctx, f.API, "DaemonSets of nftproxy", q, func(page []daemonSet) { sets = append(sets, page...) })
+	_, err = kubectl.List(ctx, f.API, "DaemonSets of nftproxy", f.queryAgents("/apis/apps/v1", "daemonsets"), func(page []daemonSet) { sets = append(sets, page...) })
 	return sets, err
 }
 
