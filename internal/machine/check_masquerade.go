@@ -12,7 +12,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
 func masqueradePorts(f *Facts, u Use) (out []Finding) {
@@ -67,37 +66,6 @@ func masqueradeSource(f *Facts, u Use) (out []Finding) {
 			Remedy: "nftproxy run --masquerade-from " + s.Prefers.String()})
 	}
 	return out
-}
-
-func (f *Facts) readSourced() error {
-	names, err := linkNames()
-	if err != nil {
-		return err
-	}
-	addresses, err := netlinkio.Addresses(nil)
-	if err != nil {
-		return err
-	}
-	for _, family := range model.Families {
-		number := byFamily(family)
-		err := netlinkio.Complete(func() error {
-			return netlink.RouteListFilteredIter(number, &netlink.Route{}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-				f.addSourced(family, &r, names[r.LinkIndex], addresses)
-				return true
-			})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func byFamily(f model.Family) int {
-	if f == model.IPv6 {
-		return netlink.FAMILY_V6
-	}
-	return netlink.FAMILY_V4
 }
 
 // addSourced adds a route, unless masquerading takes its source.

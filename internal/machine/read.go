@@ -28,7 +28,7 @@ func Read() *Facts {
 	f := readServing()
 	f.readNFTables()
 	f.readGroup(Features, f.readFeatures)
-	f.readGroup(Routes, func() error { return errors.Join(f.readUplinks(), f.readSourced()) })
+	f.readGroup(Routes, f.readRoutes)
 	f.Crowded = conntrack.NewPorts().Crowded
 	f.readGroup(ProcessSet, f.readProcesses)
 	f.readGroup(LogGroups, f.readLogGroups)
@@ -219,27 +219,44 @@ func linkNames() (map[int]string, error) {
 	return names, err
 }
 
-// readUplinks reads the routes. A router may have a million.
-func (f *Facts) readUplinks() error {
+// readRoutes reads the routes once for all questions: a router may have a million.
+func (f *Facts) readRoutes() error {
 	names, err := linkNames()
 	if err != nil {
 		return err
 	}
-	defer func() { slices.Sort(f.Uplinks) }()
-	add := func(r netlink.Route) bool {
-		if r.Dst != nil && !(r.Dst.IP.IsUnspecified() && prefixLength(r) == 0) || r.Type != unix.RTN_UNICAST {
-			return true
-		}
-		for _, hop := range append(r.MultiPath, &netlink.NexthopInfo{LinkIndex: r.LinkIndex}) {
-			if name := names[hop.LinkIndex]; name != "" && !slices.Contains(f.Uplinks, name) {
-				f.Uplinks = append(f.Uplinks, name)
-			}
-		}
-		return true
+	addresses, err := netlinkio.Addresses(nil)
+	if err != nil {
+		return err
 	}
-	return netlinkio.Complete(func() error {
-		return netlink.RouteListFilteredIter(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_TABLE, add)
-	})
+	for _, family := range model.Families {
+		number := map[model.Family]int{model.IPv4: netlink.FAMILY_V4, model.IPv6: netlink.FAMILY_V6}[family]
+		if err := netlinkio.Complete(func() error {
+			return netlink.RouteListFilteredIter(number, &netlink.Route{}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+				f.addSourced(family, &r, names[r.LinkIndex], addresses)
+				if family == model.IPv4 {
+					f.addUplinks(&r, names)
+				}
+				return true
+			})
+		}); err != nil {
+			return err
+		}
+	}
+	slices.Sort(f.Uplinks)
+	return nil
+}
+
+// addUplinks adds the interfaces of a default route.
+func (f *Facts) addUplinks(r *netlink.Route, names map[int]string) {
+	if r.Dst != nil && !(r.Dst.IP.IsUnspecified() && prefixLength(*r) == 0) || r.Type != unix.RTN_UNICAST {
+		return
+	}
+	for _, hop := range append(r.MultiPath, &netlink.NexthopInfo{LinkIndex: r.LinkIndex}) {
+		if name := names[hop.LinkIndex]; name != "" && !slices.Contains(f.Uplinks, name) {
+			f.Uplinks = append(f.Uplinks, name)
+		}
+	}
 }
 
 func prefixLength(r netlink.Route) int {
