@@ -240,19 +240,14 @@ func newFinding(e *manifest.Error) finding {
 // print writes a line for each problem and warning, the first ones if there are many,
 // and the summary.
 func (f *findings) print(w io.Writer, paint bool) error {
-	var lines []string
-	for _, p := range f.Problems {
-		lines = append(lines, "error: "+p.text)
+	list := func(kind string, all []finding) (lines []string) {
+		for i := range all {
+			lines = append(lines, kind+": "+all[i].text)
+		}
+		return lines
 	}
-	for _, p := range f.Warnings {
-		lines = append(lines, "warning: "+p.text)
-	}
-	lines = manifest.Shorten(slices.Clip(lines), shownFindings)
-	var notes []string
-	for _, n := range f.Notes {
-		notes = append(notes, "note: "+n.text)
-	}
-	lines = append(lines, manifest.Shorten(notes, manifest.MaxShown)...)
+	lines := manifest.Shorten(slices.Concat(list("error", f.Problems), list("warning", f.Warnings)), shownFindings)
+	lines = append(lines, manifest.Shorten(list("note", f.Notes), manifest.MaxShown)...)
 	lines = append(lines, f.colour().Paint(f.Summary, paint))
 	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
 	return err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -137,11 +138,8 @@ func addFacts(ctx context.Context, a *bundle.Archive) {
 	if content, err := os.ReadFile("/proc/modules"); err == nil {
 		text.WriteString("# /proc/modules\n")
 		for line := range strings.Lines(string(content)) {
-			for _, prefix := range modules {
-				if strings.HasPrefix(line, prefix) {
-					text.WriteString(line)
-					break
-				}
+			if slices.ContainsFunc(modules, func(prefix string) bool { return strings.HasPrefix(line, prefix) }) {
+				text.WriteString(line)
 			}
 		}
 	}
