@@ -270,7 +270,6 @@ func (a *Agent) updateRouter(s *Sync) (base bool) {
 	return base
 }
 
-// addPending adds changes of routes to those that the kernel does not have yet.
 func (a *Agent) addPending(s *Sync, changes []model.RouteChange) {
 	a.pending.add(a.quarantine.filterChanges(changes))
 	s.Routes = a.pending.routes

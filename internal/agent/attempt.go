@@ -135,7 +135,6 @@ func relaxCollector() (end func()) {
 	return func() { debug.SetGCPercent(before) }
 }
 
-// load applies all of the router's routes to a kernel without our tables.
 func (a *Agent) load(s *Sync) (err error) {
 	defer relaxCollector()()
 	rules, parts := a.loadParts(s)
@@ -147,7 +146,6 @@ func (a *Agent) load(s *Sync) (err error) {
 	return nil
 }
 
-// loadParts returns the state after a load, and the parts of it.
 func (a *Agent) loadParts(s *Sync) (*render.State, iter.Seq[nft.Delta]) {
 	if a.pending.update != nil {
 		return a.fillRouter(s)

@@ -70,7 +70,6 @@ func (d *drift) add(all ...kernel.Intervention) {
 	}
 }
 
-// takeWaiting removes and returns the interventions that a comparison repairs.
 func (d *drift) takeWaiting() []kernel.Intervention {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,7 +112,6 @@ func (d *drift) scheduleRepair(now time.Time) time.Duration {
 	return d.due.Sub(now)
 }
 
-// nextPause returns the pause after the last repair, and counts the one that follows.
 func (d *drift) nextPause(now time.Time) time.Duration {
 	switch {
 	case d.last.IsZero() || now.Sub(d.last) > quiet:

@@ -24,7 +24,6 @@ type syncLog struct {
 	owner    *kernel.OwnedError // why the last sync failed, if another process owns our tables
 }
 
-// logSync logs a sync, by its outcome. first means that none has succeeded before.
 func (l *syncLog) logSync(s *Sync, first bool) {
 	switch {
 	case s.Err != nil:
@@ -175,7 +174,6 @@ func (s *Sync) sortServices() {
 // maxNamed limits the number of routes of a sync whose Services the log names.
 const maxNamed = 10_000
 
-// logAttributes returns the attributes of a log line that name the Services of a sync.
 func (s *Sync) logAttributes() (out []any) {
 	if len(s.Routes) > maxNamed {
 		return nil

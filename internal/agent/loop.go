@@ -70,7 +70,6 @@ func (a *Agent) newLoop() *loop {
 	return &loop{Agent: a, check: time.NewTimer(syncCheck), wait: min(firstRetry, a.SyncPeriod)}
 }
 
-// serveNext waits for the next event and serves it. It returns false when ctx has ended.
 func (l *loop) serveNext(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -125,7 +124,6 @@ func (l *loop) run(cause Cause) {
 	l.watchAffinity()
 }
 
-// watchAffinity schedules the next check of the affinity maps, if they exist.
 func (l *loop) watchAffinity() {
 	if l.crowding == nil && l.rules.HasAffinity() {
 		l.crowding = time.After(affinityCheck)

@@ -84,7 +84,6 @@ func (q *quarantine) newCommentFilter() func(comment string) bool {
 	return func(comment string) bool { return plan.NamesOneOf(names, comment) }
 }
 
-// recordHeld notes which frontends the kernel goes on to serve beside a routing.
 func (q *quarantine) recordHeld(found *served.Keeping, quarantined func(comment string) bool, beside *model.Routing) {
 	q.kept, q.foreign = render.Claims{}, false
 	for name, s := range q.services {
@@ -109,7 +108,6 @@ func (q *quarantine) needsComparison() bool {
 	})
 }
 
-// routesOf returns the additions of all routes of the Services that are selected.
 func (q *quarantine) routesOf(selects func(model.ServiceName) bool) map[model.ServiceName][]model.RouteChange {
 	out := make(map[model.ServiceName][]model.RouteChange)
 	add := func(f model.Frontend, r *model.Route) {

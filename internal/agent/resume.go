@@ -77,7 +77,6 @@ func (a *Agent) resumesObjects(s *Sync) bool {
 	return true
 }
 
-// resumesRules reports the same because the record has the same rules.
 func (a *Agent) resumesRules(d nft.Delta) bool {
 	r := a.Resume
 	return r != nil && a.own == nil && len(a.quarantine.services) == 0 && a.Applier.Resume(d.After, &r.Record)

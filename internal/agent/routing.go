@@ -16,7 +16,6 @@ type lockedRouter struct {
 	router  *model.Router
 }
 
-// readRouter returns what get returns while routes do not change.
 func readRouter[T any](l *lockedRouter, get func(*model.Router) T) T {
 	l.routing.RLock()
 	defer l.routing.RUnlock()

@@ -89,7 +89,6 @@ func (t *trial) tryServices(names []model.ServiceName) (refusal, err error) {
 	return splitRefusal(t.agent.Applier.Check(render.Only(t.base, changes)))
 }
 
-// askShared asks about the parts that tables of some Services have in any case.
 func (t *trial) askShared(names []model.ServiceName) (refusal, err error) {
 	var frontends []model.RouteChange
 	for _, name := range names {

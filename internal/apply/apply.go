@@ -150,7 +150,6 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 	return p, err
 }
 
-// run makes attempts until one succeeds, or another one would not help.
 func (u *execution) run() (*plan.Plan, error) {
 	var err error
 	for attempt := range attempts {
@@ -334,7 +333,6 @@ func (u *execution) isUntouched() bool {
 	return !u.delta.Complete && u.done.Empty() && u.lost == nil
 }
 
-// postponeRemovals leaves chains and sets for a later comparison.
 func (u *execution) postponeRemovals(err error) {
 	u.remains = true
 	u.log.Info("unused chains remain until the next change: the kernel still refers to them", "error", err)

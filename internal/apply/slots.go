@@ -17,7 +17,6 @@ import (
 // next change, or a comparison finds it.
 type slots map[model.FrontendID][]uint32
 
-// recordChange records a change of some frontends: as rendered, and as applied.
 func (s slots) recordChange(before, rendered, applied *nft.Ruleset) {
 	for _, t := range before.Tables {
 		for services := range setsOf(t, nft.ServiceMaps) {
@@ -105,7 +104,6 @@ func (s slots) placeMap(m *nft.Set) (ok bool) {
 	return ok
 }
 
-// eachFrontend calls f for the endpoints of each frontend, in their slots.
 func eachFrontend(m *nft.Set, f func(model.FrontendID, []nft.Element)) {
 	for rest := m.Elements; len(rest) > 0; {
 		var group []nft.Element

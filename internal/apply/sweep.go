@@ -53,7 +53,6 @@ func (d departed) comeBack(p *plan.Plan) {
 	}
 }
 
-// leadsToDeparted reports whether a binding in a map leads to an endpoint that departed.
 func (d departed) leadsToDeparted(bindings string, e *nft.Element) bool {
 	k := e.Key
 	k.Source, k.Slot = e.Value.Endpoint.Addr(), uint32(e.Value.Endpoint.Port())
@@ -106,7 +105,6 @@ func (s *Sweep) Read() error {
 	return nil
 }
 
-// filterDeparted returns a map with those elements that lead to an endpoint that departed.
 func (d departed) filterDeparted(m *nft.Set, elements []nft.Element) *nft.Set {
 	out := *m
 	out.Elements = nil
@@ -178,7 +176,6 @@ func (a *Applier) keepBindings(p *plan.Plan, want *nft.Ruleset) {
 	}
 }
 
-// keptBindings returns additions of the bindings in a map that are valid in a table.
 func keptBindings(t *nft.Table, before *nft.Set) []plan.Change {
 	after := t.Set(before.Name)
 	switch {

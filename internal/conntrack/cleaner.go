@@ -124,13 +124,11 @@ func (c *Cleaner) takeEcho(change *model.RouteChange) {
 	}
 }
 
-// scopeOf returns the place of the frontends like f, or -1.
 func (c *Cleaner) scopeOf(f model.Frontend) int {
 	s := scope{model.FamilyOf(f.Address), f.Protocol}
 	return slices.IndexFunc(c.known, func(fs *frontends) bool { return fs.scope == s })
 }
 
-// setRoute records the route of a frontend; nil: it no longer has one.
 func (c *Cleaner) setRoute(f model.Frontend, route *model.Route, shared copies) {
 	i := c.scopeOf(f)
 	if i < 0 {
@@ -149,7 +147,6 @@ func (c *Cleaner) setRoute(f model.Frontend, route *model.Route, shared copies) 
 	}
 }
 
-// keptFlows returns which flows through the frontend of a route continue.
 func (c *Cleaner) keptFlows(route *model.Route, shared copies) kept {
 	closes := route.Service.Extra().OnFailure.Closes(c.TCP)
 	return kept{shared.servingOf(route.Choice), clientsOf(route), route.Frontend.Protocol == model.TCP && closes != c.TCP}
@@ -210,7 +207,6 @@ type cleanup struct {
 	forget          func() // what the cleanup was for
 }
 
-// staleFlows is the cleanup of flows to endpoints that are gone.
 func (c *Cleaner) staleFlows(fs *frontends) cleanup {
 	success := "deleted stale conntrack entries"
 	if fs.isEcho() {
@@ -322,7 +318,6 @@ type early struct {
 	progress   // of frontends that have come
 }
 
-// takeEarly records which frontends have come, and on which addresses NodePorts.
 func (c *Cleaner) takeEarly(changes []model.RouteChange, nodePorts []netip.Addr) {
 	for _, e := range c.early {
 		for i := range changes {
@@ -344,7 +339,6 @@ func (c *Cleaner) takeEarly(changes []model.RouteChange, nodePorts []netip.Addr)
 	}
 }
 
-// earlyFlows is the cleanup of flows that are older than their frontend.
 func (c *Cleaner) earlyFlows(e *early) cleanup {
 	stale := func(f Flow) bool { return c.isEarly(e, f) }
 	return cleanup{&e.progress, e.family,

@@ -65,7 +65,6 @@ func Count(addresses, relays []netip.Addr, include func(*Flow) bool) (map[Endpoi
 	return all, nil
 }
 
-// count counts the flows of one family and protocol that include accepts.
 func count(k Kernel, s scope, include func(*Flow) bool) (counts map[netip.AddrPort]int, err error) {
 	err = netlinkio.Retry(netlinkio.Fades, func() error {
 		counts = make(map[netip.AddrPort]int)

@@ -95,7 +95,6 @@ func messageHeader(f model.Family) []byte {
 	return []byte{family, unix.NFNETLINK_V0, 0, 0}
 }
 
-// encodeAttribute encodes an attribute with a payload of one or more parts.
 func encodeAttribute(kind uint16, parts ...[]byte) []byte {
 	data := slices.Concat(parts...)
 	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+len(data)))

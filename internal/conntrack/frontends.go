@@ -128,7 +128,6 @@ func (fs *frontends) setNodePorts(addresses []netip.Addr) {
 	clear(fs.left) // nothing was served there
 }
 
-// forgetFormer forgets former frontends and addresses after a cleanup.
 func (fs *frontends) forgetFormer() {
 	for f := range fs.gone {
 		delete(fs.serving, f)
@@ -166,7 +165,6 @@ func (fs *frontends) serve(dialled netip.AddrPort) (k kept, ours bool) {
 	return k, ours
 }
 
-// closesEstablished reports whether established TCP connections through a frontend end.
 func (fs *frontends) closesEstablished(f model.Frontend) bool {
 	if f.IsRange() {
 		r := fs.ranges[f.Address].findRange(f.Port)
@@ -281,7 +279,6 @@ func (fs *frontends) setRange(f model.Frontend, now kept) {
 	fs.markChanged()
 }
 
-// removeRange forgets a range, like remove.
 func (fs *frontends) removeRange(f model.Frontend, gone bool) {
 	all, r := fs.ranges[f.Address], portRange{first: f.Port, last: f.Last}
 	i, known := slices.BinarySearchFunc(all, r, portRange.compare)

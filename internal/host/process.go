@@ -178,7 +178,6 @@ func (p Process) CheckControl() error {
 	return nil
 }
 
-// hasCapability reports whether the text of /proc/PID/status has an effective capability.
 func hasCapability(status string, capability uint) bool {
 	for line := range strings.Lines(status) {
 		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {

@@ -281,7 +281,6 @@ func (e *elements) findWanted(k nft.Key) *nft.Element {
 	return &e.wanted.Elements[i]
 }
 
-// askAbout adds the elements of some frontends that are not wanted.
 func (e *elements) askAbout(c *Conn, frontends []nft.Key) error {
 	var found []nft.Element
 	q := newInquiry(e.set, e.family, nil)

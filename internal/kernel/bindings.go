@@ -135,7 +135,6 @@ func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
 	return nil
 }
 
-// unchangedElements returns the elements of a set that the kernel still has as they are.
 func (c *Conn) unchangedElements(f model.Family, s *nft.Set) ([]nft.Element, error) {
 	was := make(map[nft.Key]nft.Value, len(s.Elements))
 	for i := range s.Elements {

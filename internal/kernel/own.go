@@ -213,7 +213,6 @@ func (t tableState) isOwnedByOther(c *Conn) bool {
 // askTables returns the states of our tables, until there is an answer or a permanent error.
 func (c *Conn) askTables() ([]tableState, error) { return retryQuestion(c.stateOfTables) }
 
-// stateOfTables returns the states of our tables that exist.
 func (c *Conn) stateOfTables() (out []tableState, err error) {
 	for _, f := range model.Families {
 		t, err := c.stateOfTable(f)

@@ -155,7 +155,6 @@ func (r reading) readTables(c *Conn) (*nft.Ruleset, error) {
 	return rs, nil
 }
 
-// dumpTable returns our table of a family, or nil, and the elements to read of its sets.
 func (c *Conn) dumpTable(f model.Family) (*nft.Table, []*elements, error) {
 	state, err := c.stateOfTable(f)
 	if errors.Is(err, unix.ENOENT) {
@@ -282,7 +281,6 @@ func (c *Conn) ReadAll() (*bytecode.Ruleset, error) {
 	})
 }
 
-// addTo adds an object of a listing, and the elements of a set.
 func (c *Conn) addTo(all *bytecode.Ruleset, m netlink.Message) error {
 	typ := uint16(m.Header.Type) & 0xff
 	if err := all.Change(bytecode.Message{Type: typ, Data: m.Data}); err != nil || typ != unix.NFT_MSG_NEWSET || !bytecode.IsIP(m.Data) {

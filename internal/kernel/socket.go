@@ -260,7 +260,6 @@ type message struct {
 	length uint32
 }
 
-// newInbox returns an inbox for so many datagrams of a size, in bytes.
 func newInbox(n, size int) *inbox {
 	b := &inbox{messages: make([]message, n), memory: make([]byte, n*size), size: size}
 	vectors := make([]unix.Iovec, n)

@@ -64,7 +64,6 @@ type touched struct {
 	removed map[string]int // numbers of elements by the names of their sets
 }
 
-// breaksRules reports whether more than single elements have changed.
 func (t *touched) breaksRules() bool {
 	for kind := range t.counts {
 		if kind != elementKind {

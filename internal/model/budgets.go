@@ -54,7 +54,6 @@ func (b *allotment[R]) shareOf(name ServiceName, r R) int {
 	return r.alone()
 }
 
-// divide shares out the budget after changes, and returns the Services that get more or less than before.
 func (b *allotment[R]) divide() (changed []ServiceName) {
 	if !b.stale {
 		return nil
@@ -89,7 +88,6 @@ func (b *allotment[R]) chooseReduced() map[ServiceName]int {
 	return reduced
 }
 
-// askBudgets sets the requests of a Service, which is nil if it is gone.
 func (r *Router) askBudgets(name ServiceName, s *Service) {
 	var limits limitAsk
 	var slots slotAsk
@@ -163,7 +161,6 @@ type slotAsk struct {
 	size    int // slots of each
 }
 
-// slotAsk returns the request of a Service if the scheduler of the node is byDefault.
 func (s *Service) slotAsk(byDefault Scheduler) slotAsk {
 	tables := 0
 	if cmp.Or(s.Scheduler, byDefault).IsMaglev() {
@@ -263,7 +260,6 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 	return &out, []Notice{newNotice(s.Object(), ManySlots, "%s", a.explainSize(s, size))}
 }
 
-// explainSize says why tables have another size than the one asked for, and what to do.
 func (a slotAsk) explainSize(s *Service, size int) string {
 	limit, remedy := s.Words().Sprintf("the %d of a Service", budget.MaglevSlots), s.Words().Text("split the Service")
 	if size < a.alone() {

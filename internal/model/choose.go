@@ -70,7 +70,6 @@ func ChoosePort(s *Service, p Protocol, endpoints []Endpoint, node *Node) *Choic
 	return c
 }
 
-// allFailing reports whether all endpoints that take connections fail their health check.
 func allFailing(chosen []Endpoint) bool { return len(chosen) > 0 && chosen[0].Host.Failing }
 
 // Decide applies a traffic policy to the choice. The flag "any" of 3.8 follows from
@@ -225,7 +224,6 @@ func (s Selection) Excludes(h *Host) Exclusion {
 	return Chosen
 }
 
-// excludesHost returns the reason to exclude a host regardless of topology hints.
 func (s Selection) excludesHost(h *Host) Exclusion {
 	why := s.excludesPlace(h)
 	if why == Chosen {
@@ -237,7 +235,6 @@ func (s Selection) excludesHost(h *Host) Exclusion {
 	return why
 }
 
-// excludesPlace returns the reason to exclude a host regardless of its conditions.
 func (s Selection) excludesPlace(h *Host) Exclusion {
 	switch {
 	case h.Drain:
@@ -254,7 +251,6 @@ func (s Selection) excludesPlace(h *Host) Exclusion {
 	return OtherNode
 }
 
-// excludesState returns the reason to exclude a host because of its conditions.
 func (s Selection) excludesState(h *Host) Exclusion {
 	switch {
 	case !h.Ready && !h.Terminating:
@@ -269,5 +265,4 @@ func (s Selection) excludesState(h *Host) Exclusion {
 	return Chosen
 }
 
-// failsCheck reports whether the health check of a host keeps connections away.
 func (s Selection) failsCheck(h *Host) bool { return h.Failing && s.checked }

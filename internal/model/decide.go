@@ -30,7 +30,6 @@ func (r *Router) decideAll(states map[ServiceName]ServiceState) []decided {
 	return out
 }
 
-// routeAll decides about some Services, on so many processors if there are many.
 func (r *Router) routeAll(all []decided, processors int) {
 	if len(all) == 1 { // the rule
 		r.decideRoutes(&all[0])

@@ -109,7 +109,6 @@ func (r *frontends) countEchoes(s *routed, n int, touched map[Frontend]*Route) {
 	}
 }
 
-// echoNotices reports families in which echo requests cannot be answered.
 func (r *Router) echoNotices() (out []Notice) {
 	for _, f := range Families {
 		if r.unanswered[f] > 0 {
@@ -120,7 +119,6 @@ func (r *Router) echoNotices() (out []Notice) {
 	return out
 }
 
-// winnerOf returns the route that decides about a frontend, or nil.
 func (r *frontends) winnerOf(f Frontend) *Route {
 	if f.IsEcho() {
 		return r.echoes.winners[f.Address]

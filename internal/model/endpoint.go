@@ -99,7 +99,6 @@ func EndpointText(a netip.AddrPort) string {
 	return a.String()
 }
 
-// sameAddress reports whether two endpoints are records of the same one.
 func (e Endpoint) sameAddress(o Endpoint) bool {
 	return e.Port == o.Port && e.Host.Address == o.Host.Address
 }
@@ -171,7 +170,6 @@ func (all slicePorts) endpointsOf(port string, protocol Protocol, f Family) []En
 	return slices.CompactFunc(out, Endpoint.sameAddress)
 }
 
-// defaultWeight returns [Endpoint.Default] for the service ports of the slice.
 func (s *EndpointSlice) defaultWeight() uint8 {
 	if s.CiliumWeight {
 		return CiliumDefault

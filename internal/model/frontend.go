@@ -294,7 +294,6 @@ func (c *RouteChange) Differs() bool {
 		!a.Inside().hasSameEffect(b.Inside()) || !a.Outside().hasSameEffect(b.Outside())
 }
 
-// hasSameEffect reports whether two decisions have the same effect.
 func (d Decision) hasSameEffect(o Decision) bool {
 	return d.Verdict == o.Verdict && slices.EqualFunc(d.Endpoints, o.Endpoints, func(a, b Endpoint) bool {
 		return a.sameAddress(b) && a.Weight() == b.Weight()

@@ -42,7 +42,6 @@ func NewLocality(node *Node, c Config) *Locality {
 	return l
 }
 
-// nodeBoundTo returns the node with the bind address first.
 func (c *Config) nodeBoundTo(node *Node) *Node {
 	own := *node
 	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
@@ -51,7 +50,6 @@ func (c *Config) nodeBoundTo(node *Node) *Node {
 	return &own
 }
 
-// wildcardsOf returns the unspecified address of each family among the addresses.
 func wildcardsOf(addresses []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range addresses {
@@ -92,7 +90,6 @@ func servesIn(ranges []netip.Prefix, a netip.Addr) bool {
 	return !(a.Is6() && a.IsLinkLocalUnicast()) && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// addressesIn returns the addresses of the node's interfaces in the ranges.
 func (c *Config) addressesIn(ranges []netip.Prefix, node *Node) []netip.Addr {
 	all := c.InterfaceAddresses
 	if len(all) == 0 {

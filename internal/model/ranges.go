@@ -177,7 +177,6 @@ func withPort(hosts []Endpoint, port uint16) []Endpoint {
 	return out
 }
 
-// ownsAddress reports whether an address is one of the node, as far as is known.
 func (l *Locality) ownsAddress(a netip.Addr) bool { return a.IsLoopback() || contains(l.own, a) }
 
 // balancesToNodes reports whether the load balancer of a Service gives out addresses of

@@ -29,7 +29,6 @@ func newReports(before reports) reports {
 	}
 }
 
-// markStale notes that the notices about a Service may have changed.
 func (r *reports) markStale(name ServiceName) { r.changed[name] = struct{}{} }
 
 // markNoticed notes that the notices about a Service may have changed, if there are any.
@@ -124,7 +123,6 @@ func (r *Router) reportServices() bool {
 	return true
 }
 
-// noticesOf returns the notices about a Service, sorted.
 func (r *Router) noticesOf(name ServiceName) []Notice {
 	s, ok := r.services[name]
 	if !ok {
@@ -206,7 +204,6 @@ func (r *frontends) servedRange(f Frontend) *Route {
 	return nil
 }
 
-// conflictNotices returns a notice for each of a few frontends, or one that counts many.
 func (l *lost) conflictNotices() (out []Notice) {
 	loser := l.routes[0]
 	if len(l.routes) > budget.Conflicts {

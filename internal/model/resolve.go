@@ -156,12 +156,10 @@ func (n Notice) compare(o Notice) int {
 		cmp.Compare(n.Object.Name, o.Object.Name), cmp.Compare(n.Message, o.Message))
 }
 
-// newNotice returns a notice in the words for its object.
 func newNotice(object Object, reason Reason, format string, args ...any) Notice {
 	return Notice{object, reason, words.Of(object.Kind == "Balance").Sprintf(format, args...)}
 }
 
-// nodePortNotices reports NodePorts that no address of the node can serve.
 func nodePortNotices(s *Service, l *Locality) []Notice {
 	if !s.hasNodePorts() {
 		return nil

@@ -37,7 +37,6 @@ type rangeClaims struct {
 
 func (f Frontend) rangeAddress() rangeAddress { return rangeAddress{f.Address, f.Protocol} }
 
-// countService adds or removes a Service on the addresses on which it asks for ranges.
 func (r *ranges) countService(s *Service, asks bool) {
 	for _, a := range s.rangeAddresses(false) {
 		switch {
@@ -229,7 +228,6 @@ type overlaps map[Frontend]map[Frontend]struct{} // with addresses of Services, 
 // have it.
 func (r *Route) isExternal() bool { return r.Kind == ExternalIP || r.Kind == LoadBalancerIP }
 
-// recordClaim adds or removes a frontend that is claimed with an external address.
 func (o overlaps) recordClaim(f Frontend, claimed bool) {
 	w := f.OnNode()
 	if claimed {

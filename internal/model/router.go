@@ -194,7 +194,6 @@ func (r *Router) Len() (services, frontends int) {
 // the node matter.
 func (r *frontends) HasRanges() bool { return len(r.ranges.asking) > 0 }
 
-// addService adds a Service without its frontends.
 func (r *Router) addService(d *decided) *routed {
 	s := &routed{d.state, d.routes}
 	r.services[d.name] = s
@@ -294,7 +293,6 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-// refreshResults builds stale results again after some changes.
 func (r *Router) refreshResults(changes []RouteChange) {
 	r.refreshReports(changes)
 	if r.staleHealth {

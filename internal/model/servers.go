@@ -99,7 +99,6 @@ func (n *NamedServer) slicesOf(name ServiceName) (out []*EndpointSlice) {
 	return out
 }
 
-// portsOf returns the ports of the server, with the one of a record where it decides.
 func (n *NamedServer) portsOf(record uint16) []EndpointPort {
 	if !n.Records {
 		return n.Ports

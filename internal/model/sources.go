@@ -67,7 +67,6 @@ func ofFamily(merged []netip.Prefix, f Family) []netip.Prefix {
 	return merged[n:]
 }
 
-// intersect returns the sources that are in some ranges as well.
 func (s *Sources) intersect(ranges []netip.Prefix) *Sources {
 	switch {
 	case s == nil:

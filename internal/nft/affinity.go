@@ -228,7 +228,6 @@ func (t *Table) GroupTimeouts() map[Key]time.Duration {
 	return out
 }
 
-// bindsTogether reports whether a statement binds a client for a group.
 func bindsTogether(s Statement) bool {
 	note, ok := s.(Note)
 	return ok && note.Map == SharedAffinityMap

@@ -46,7 +46,6 @@ func (l Limit) Text() string {
 	}
 }
 
-// rateText returns the match of packets within a rate, or over it, as nft prints it.
 func rateText(r model.Rate, over bool) string {
 	text := "limit rate "
 	if over {

@@ -136,7 +136,6 @@ func replaceUnquotable(s string) string {
 	}, s)
 }
 
-// truncateText shortens a text of single-byte characters to n bytes.
 func truncateText(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -183,7 +182,6 @@ func (t *Table) SNATAddresses(chain string) (out []netip.Addr) {
 	return out
 }
 
-// clientLimit returns the limit of each client in a chain such as "client-rate-10-second-20".
 func (t *Table) clientLimit(chain string) Limit {
 	if c := t.Chain(chain); c != nil {
 		for _, s := range slices.Concat(c.Rules...) {

@@ -26,7 +26,6 @@ func NewMaglev(s *model.Service, inside, outside []model.Endpoint) Layout {
 	return l
 }
 
-// maglevSlots returns how many slots of a table each endpoint takes.
 func maglevSlots(s *model.Service, endpoints []model.Endpoint) func(model.Endpoint) int {
 	slots := make(map[netip.AddrPort]int, len(endpoints))
 	for _, e := range maglevTable(endpoints, s.MaglevSize(len(endpoints))) {
@@ -95,7 +94,6 @@ func takersOf(endpoints []model.Endpoint, size uint32) []taker {
 	return out
 }
 
-// takeSlot takes the free slot that the endpoint prefers.
 func (t *taker) takeSlot(table []netip.AddrPort) {
 	size := uint32(len(table))
 	for table[t.next].IsValid() {

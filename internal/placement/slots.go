@@ -173,7 +173,6 @@ func slotsFor(endpoints int) int {
 	return max(512, min(budget.WeightSlotsEach*endpoints, budget.WeightSlots), 4*endpoints)
 }
 
-// slotsFor returns how many slots an endpoint takes, at least one.
 func (s scale) slotsFor(e model.Endpoint) int {
 	return max(1, (e.Weight()/s.unit+s.divisor/2)/s.divisor)
 }

@@ -160,7 +160,6 @@ func (d *tableDiff) redeclareMap(cur *nft.Table, want *nft.Set) {
 	}
 }
 
-// chainsUsing returns the chains whose rules refer to a set, or may do so.
 func chainsUsing(t *nft.Table, set string) []*nft.Chain {
 	var out []*nft.Chain
 	for _, c := range t.Chains {

@@ -233,7 +233,6 @@ func (c *Change) elementKey() nft.Key { return cmp.Or(c.New, c.Old).Key }
 
 func idOf(c *Change) model.FrontendID { return c.Set.FrontendID(c.elementKey()) }
 
-// phaseOf returns the phase of a change that directs packets.
 func (m *moves) phaseOf(c *Change) phase {
 	switch {
 	case c.Kind() == "element":

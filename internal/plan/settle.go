@@ -140,7 +140,6 @@ func choiceOf(c *nft.Chain) (out choice) {
 	return out
 }
 
-// choiceOfLane returns what a lane does; nothing without it.
 func (l *Lanes) choiceOfLane(name string) choice {
 	if l.choices != nil {
 		return l.choices[name]

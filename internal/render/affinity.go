@@ -49,7 +49,6 @@ func affinityOf(r *model.Route, outside bool) nft.Affinity {
 	}
 }
 
-// affinitySets returns the empty sets and maps for the maps of clients in use, sorted.
 func affinitySets(bindings []string, capacity uint32) []*nft.Set {
 	if len(bindings) == 0 {
 		return nil
@@ -223,7 +222,6 @@ func binderTogether(a nft.Affinity, observe model.Observe) *nft.Chain {
 	}}
 }
 
-// bindTogether adds the group of a frontend, and its endpoints by the numbers of their servers.
 func (c *composer) bindTogether(r *model.Route, endpoints []netip.AddrPort) {
 	f, group := r.Frontend, nft.GroupOf(r.Service.Ports)
 	c.add(nft.GroupsMap, nft.Element{Key: nft.FrontendKey(f), Value: nft.Value{Class: group}})
@@ -240,7 +238,6 @@ func (c *composer) bindTogether(r *model.Route, endpoints []netip.AddrPort) {
 	}
 }
 
-// keepTogether adds the servers of a frontend that is kept, whose group and endpoints by number it has.
 func (c *composer) keepTogether(k *KeptFrontend) {
 	for i := range k.Elements {
 		if e := &k.Elements[i]; e.Set == nft.ServersMap {

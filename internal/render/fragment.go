@@ -35,7 +35,6 @@ type laneUse struct {
 	sources  sourcesUse   // the same for one that masquerades
 }
 
-// withoutBinding returns the lane that a sticky one goes to for clients without a binding.
 func (u laneUse) withoutBinding() laneUse { return laneUse{lane: u.lane} }
 
 func (u laneUse) compare(o laneUse) int {
@@ -71,7 +70,6 @@ const keptElements = 128
 // keptPairs is the most changes of which the same is kept.
 const keptPairs = 32
 
-// reset forgets what a change has needed.
 func (c *composer) reset() {
 	c.layouts, c.part, c.other, c.exchange, c.paired = nil, nil, nil, nil, nil
 	if clear(c.pairs); cap(c.pairs) > keptPairs {
@@ -97,14 +95,12 @@ func (c *composer) add(set string, e nft.Element) {
 	c.part.elements = append(c.part.elements, member{set, e})
 }
 
-// useOption notes that the frontend uses an option.
 func (c *composer) useOption(o option) {
 	if !slices.Contains(c.part.options, o) {
 		c.part.options = append(c.part.options, o)
 	}
 }
 
-// composeFragment makes the fragment of a frontend from the route that decides about it.
 func (c *composer) composeFragment(f model.Frontend, r *model.Route, part *fragment) {
 	*part = fragment{part.elements[:0], part.lanes[:0], part.options[:0]}
 	c.part = part
@@ -233,7 +229,6 @@ func (c *composer) frontendValue(r *model.Route, v model.Verdict, l placement.La
 	return c.laneValue(r.Frontend, use, onePort)
 }
 
-// refusalValue returns the value of a frontend whose connections are refused, and whether they are.
 func (c *composer) refusalValue(v model.Verdict, ranged bool) (value nft.Value, refuses bool) {
 	reason, class := model.NoEndpoints, refused
 	switch v {
@@ -261,7 +256,6 @@ func rangePort(of model.PortName, first uint16) model.PortName {
 	return of
 }
 
-// laneValue returns the value of a frontend in a lane, and adds that.
 func (c *composer) laneValue(f model.Frontend, use laneUse, onePort bool) nft.Value {
 	use.lane.shape, use.lane.onePort = nft.ShapeOf(f), onePort
 	c.useLane(use)

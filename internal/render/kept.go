@@ -150,7 +150,6 @@ func (c *Claims) Has(f model.Frontend, kind model.Kind) bool {
 	return c.single[onAllAddresses(f, kind)] || slices.ContainsFunc(c.ranges[f.Address], overlaps)
 }
 
-// contestedChanges returns changes that remove the routes to frontends that are kept.
 func contestedChanges(r *model.Routing, kept []KeptFrontend) (out []model.RouteChange) {
 	var claims Claims
 	for i := range kept {
@@ -198,7 +197,6 @@ func (c *composer) keepFrontend(k *KeptFrontend, part *fragment) {
 	}
 }
 
-// keepElement adds an element of the kernel, with the options that it needs.
 func (c *composer) keepElement(k *KeptFrontend, e KeptElement) {
 	c.add(e.Set, e.Element)
 	o, ok := optionOf(e.Set)

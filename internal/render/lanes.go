@@ -89,13 +89,10 @@ func (u laneUse) hasClass() bool {
 	return u.lane.counter != counters && u.lane.shape != nft.OfRange && !u.isLimit() && !u.isSources()
 }
 
-// isLimit reports whether this is no lane, but the chain that limits clients.
 func (u laneUse) isLimit() bool { return u.limits != clientLimit{} }
 
-// isSources reports whether this is no lane, but a chain that masquerades.
 func (u laneUse) isSources() bool { return u.sources != sourcesUse{} }
 
-// isBinder reports whether this is no lane, but the chain that binds clients.
 func (u laneUse) isBinder() bool { return u.binds != nft.Affinity{} }
 
 func (u laneUse) leadingMap() string {

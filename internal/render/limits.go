@@ -143,7 +143,6 @@ func (c *composer) addLimits(of model.ServiceName, f model.Frontend, all model.L
 	add(nft.LimitedSet, nft.Element{Key: key})
 }
 
-// limitKinds returns the kinds of limits that frontends of a shape may have, sorted.
 func (o options) limitKinds(s nft.Shape) (out []model.LimitKind) {
 	if s == nft.OfNode && !o.hasKind(limitedNodePorts) {
 		return nil

@@ -109,7 +109,6 @@ func Added(r *model.Routing) []model.RouteChange {
 	return changes
 }
 
-// addHooks returns the change that adds the base chains to tables without any.
 func (s *State) addHooks() nft.Delta {
 	d := nft.Delta{Before: &nft.Ruleset{}, After: &nft.Ruleset{}}
 	for _, f := range model.Families {
@@ -127,7 +126,6 @@ func (s *State) addHooks() nft.Delta {
 	return d
 }
 
-// withoutHooks returns a table as it is during a load.
 func (s *State) withoutHooks(t *nft.Table) *nft.Table {
 	if s.loading {
 		t.Chains = slices.DeleteFunc(t.Chains, func(c *nft.Chain) bool { return c.Hook != nft.NoHook })

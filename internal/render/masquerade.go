@@ -84,7 +84,6 @@ func masqueradeStatement(f model.Family, r *model.Routing) nft.Statement {
 	return nft.Verdict{Action: nft.Goto, Chain: nft.SNATChain}
 }
 
-// masqueradeFrom leads from a frontend to the chain for its own addresses.
 func (c *composer) masqueradeFrom(f model.Frontend, addresses []netip.Addr) {
 	shape := nft.ShapeOf(f)
 	if len(addresses) == 0 || shape == nft.OfNode { // a Balance has no NodePorts

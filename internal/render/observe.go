@@ -34,7 +34,6 @@ func endingVerdict(r model.RefusalReason) nft.Verdict {
 	return nft.Verdict{Action: nft.Drop}
 }
 
-// eachRefusal calls do for each reason that frontends of a shape can have in the table.
 func eachRefusal(r *model.Routing, o options, do func(model.RefusalReason, nft.Shape)) {
 	if !r.Observe.Refusals() {
 		return
@@ -216,7 +215,6 @@ func observedLog(r *model.Routing, prefix string) nft.Log {
 	return nft.Log{Prefix: prefix, Group: r.Observe.Group, Snaplen: nft.Snaplen}
 }
 
-// toWatch returns the rule that leads to the chain of first packets.
 func toWatch(o options) []nft.Rule {
 	if !o.hasKind(observed) {
 		return nil
@@ -303,7 +301,6 @@ func toSample(o model.Observe) []nft.Rule {
 	return []nft.Rule{{nft.ProtocolIs{Protocol: model.TCP}, nft.Verdict{Action: nft.Jump, Chain: sampleChain}}}
 }
 
-// toPassage returns the rule that leads to the chain behind translation.
 func toPassage(r *model.Routing) []nft.Rule {
 	if !logsTwice(r.Observe) {
 		return nil

@@ -57,7 +57,6 @@ func (o options) ofKind(k optionKind) options {
 	return o[first:n]
 }
 
-// bindingMaps returns the maps of clients with session affinity that are in use, sorted.
 func (o options) bindingMaps() []string {
 	var out []string
 	for _, p := range o.ofKind(sticky) {

@@ -34,7 +34,6 @@ func Bare(r *model.Routing, changes []model.RouteChange) *nft.Ruleset {
 	return s.Change(nil, r.NodePortAddresses).After
 }
 
-// start returns the change from nothing to a routing.
 func (s *State) start(r *model.Routing) nft.Delta {
 	delta := s.Change(Added(r), r.NodePortAddresses)
 	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to

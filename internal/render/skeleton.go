@@ -56,7 +56,6 @@ func fixedChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		[]*nft.Chain{newDeclassifyChain(f, r, o), newPostroutingChain(f, r, o)})
 }
 
-// emptySets returns the sets and maps of a table, empty.
 func emptySets(r *model.Routing, o options) []*nft.Set {
 	out := []*nft.Set{
 		declareCounted(nft.ServicesMap, r.Counters),
@@ -106,7 +105,6 @@ func frontendSets(s nft.Shape) []*nft.Set {
 	return declareSets(s.Set(nft.FirewalledSet), s.Set(nft.SourceRangesSet), s.Set(nft.MasqFrontendsSet), s.Set(nft.LocalFrontendsSet))
 }
 
-// declareCounted declares a map that may count the packets that find an element.
 func declareCounted(name string, counters bool) *nft.Set {
 	s := nft.Declare(name)
 	s.Counters = counters

@@ -86,7 +86,6 @@ func (c *composer) addPrefixes(set string, key nft.Key, ranges []netip.Prefix) {
 	}
 }
 
-// addClients lists the ranges in a list, except those that are kept.
 func (c *composer) addClients(f model.Frontend, l clientList, ranges, kept []netip.Prefix) {
 	key, shape := nft.FrontendKey(f), nft.ShapeOf(f).InSets()
 	c.useOption(option{kind: l.gate, shape: shape})
@@ -104,7 +103,6 @@ func (c *composer) addClients(f model.Frontend, l clientList, ranges, kept []net
 	}
 }
 
-// subtractPrefixes returns the ranges of a sorted list that are not in another one.
 func subtractPrefixes(list, other []netip.Prefix) []netip.Prefix {
 	if len(other) == 0 {
 		return list
@@ -121,7 +119,6 @@ func subtractPrefixes(list, other []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// prefixLengths returns the lengths of the ranges in a list, the longest first.
 func (o options) prefixLengths(l clientList, of nft.Shape) (out []uint8) {
 	for _, p := range slices.Backward(o.ofKind(l.length)) {
 		if p.shape == of.InSets() {
@@ -143,7 +140,6 @@ func (o options) clientListsOf(of nft.Shape) (out []clientList) {
 	return out
 }
 
-// guardSets returns the empty sets for the lists and limits of frontends of a shape.
 func guardSets(of nft.Shape, o options) (out []*nft.Set) {
 	for _, l := range o.clientListsOf(of) {
 		out = append(out, nft.Declare(of.Set(l.frontends)))

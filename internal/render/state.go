@@ -89,7 +89,6 @@ func (e sharedElement) setMember() member {
 	return member{nft.SharedSets[e.set], nft.Element{Key: key}}
 }
 
-// newState returns the state without any table.
 func newState(r *model.Routing) *State {
 	base := *r
 	base.Routes, base.Echoes, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil

@@ -70,7 +70,6 @@ func (t *table) countFrontends() (n int) {
 	return n
 }
 
-// trackSizes follows the sizes of the sets that routes fill.
 func (t *table) trackSizes(before, after *part) {
 	for i := range before.elements {
 		c := &before.elements[i]
@@ -108,7 +107,6 @@ func count[K comparable](counts, was map[K]int32, k K, n int32) (now int32) {
 	return now
 }
 
-// count adds a fragment n times: once or, to remove it, -1 times.
 func (t *table) count(f *fragment, n int32, u *tableChange) {
 	for i := range f.elements {
 		m := &f.elements[i]
@@ -154,7 +152,6 @@ func (t *table) countLane(use laneUse, n int32, u *tableChange) {
 	l.frontends = max(l.frontends, 0) + n
 }
 
-// changeRoutes counts what changes of routes change, and collects it.
 func (t *table) changeRoutes(c *composer, changes []model.RouteChange, u *tableChange) {
 	c.pairChanges(changes, u)
 	u.before.reserveElements(c, changes, func(c *model.RouteChange) *model.Route { return c.Old })
@@ -233,7 +230,6 @@ func (t *table) changeLane(l *laneState, u *tableChange) {
 	}
 }
 
-// idleLanes returns the lanes without a frontend, sorted.
 func (t *table) idleLanes() []*laneState {
 	var out []*laneState
 	for _, l := range t.lanes {

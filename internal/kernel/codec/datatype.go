@@ -94,7 +94,6 @@ func totalWidth(types []nft.Datatype, f model.Family) int {
 	return n
 }
 
-// appendKey appends the key of an element as the kernel compares it.
 func appendKey(b []byte, s *nft.Set, k nft.Key) []byte {
 	for _, d := range s.Key {
 		switch d {
@@ -158,7 +157,6 @@ func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 	return k, nil
 }
 
-// appendEndpoint appends the address of an endpoint and, if the map has it, the port.
 func appendEndpoint(b []byte, s *nft.Set, e netip.AddrPort) []byte {
 	b = appendAddress(b, e.Addr())
 	if len(s.Data) == 1 {

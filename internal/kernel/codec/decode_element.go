@@ -152,7 +152,6 @@ func (d *ElementDecoder) shareChain(name []byte) string {
 	return known
 }
 
-// decodeExpressions reads the counter of an element with several expressions.
 func (e *Element) decodeExpressions(list netlinkio.Attributes) {
 	for list.Next() {
 		x := list.Nested()

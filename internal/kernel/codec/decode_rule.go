@@ -126,7 +126,6 @@ func (s *symbolic) executeNamed(name string, data []byte) error {
 	return errForeign
 }
 
-// executeAs decodes an expression with the library and executes it.
 func executeAs[E any, P interface {
 	*E
 	expr.Any

@@ -134,7 +134,6 @@ func (c comparison) expressions(f model.Family) (out []expr.Any) {
 	return append(out, &expr.Cmp{Op: c.op, Register: registerNumber(0), Data: c.data})
 }
 
-// usingSet returns the bytecode of a statement that looks up a key in a set or map, or changes one.
 func usingSet(s nft.Statement, f model.Family) []expr.Any {
 	switch s := s.(type) {
 	case nft.InSet:
@@ -203,7 +202,6 @@ func redirectExpression() *expr.Redir {
 	return &expr.Redir{RegisterProtoMin: registerNumber(0), RegisterProtoMax: registerNumber(0), Flags: unix.NF_NAT_RANGE_PROTO_SPECIFIED}
 }
 
-// setPriority takes the class from the first register.
 func setPriority() *expr.Meta {
 	return &expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: registerNumber(0)}
 }
@@ -220,7 +218,6 @@ func bitwiseAt(mask []byte, i int) expr.Any {
 
 func hostOrder(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
-// loadKey loads the operands of a key side by side, from the i-th register on.
 func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 	var out []expr.Any
 	for _, o := range key {
@@ -319,7 +316,6 @@ func dnatExpression(f model.Family, keepPort bool) *expr.NAT {
 	return n
 }
 
-// snatExpression takes the address from the first register.
 func snatExpression(f model.Family) *expr.NAT {
 	n := dnatExpression(f, true)
 	n.Type, n.FullyRandom = expr.NATTypeSourceNAT, true

@@ -65,7 +65,6 @@ func describeTypes(types []nft.Datatype, f model.Family) userdata {
 	return describeExpression(nftExprConcat, parts)
 }
 
-// describeExpression describes an expression: entry 0 is its kind, entry 1 has its parts.
 func describeExpression(kind uint32, parts userdata) (u userdata) {
 	u.appendUint32(0, kind)
 	u.appendBytes(1, parts)

@@ -114,7 +114,6 @@ func (r Reader) EndpointCounts(frontends []model.Frontend) ([]Endpoint, error) {
 	})
 }
 
-// appendEndpoints appends the counters in one map of endpoints, none if it does not exist.
 func (r Reader) appendEndpoints(out []Endpoint, name string, family model.Family, frontends []model.Frontend) ([]Endpoint, error) {
 	s, _, err := r.Set(name, family)
 	if errors.Is(err, unix.ENOENT) || err == nil && (!s.Counters || s.Key == nil || !s.HasSlots()) {
