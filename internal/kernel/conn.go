@@ -286,10 +286,8 @@ func OutcomeOf(err error) Outcome {
 		return Done
 	}
 	for _, o := range []Outcome{Lost, Busy, Short, Later} {
-		for _, e := range outcomes[o] {
-			if errors.Is(err, e) {
-				return o
-			}
+		if slices.ContainsFunc(outcomes[o], func(e error) bool { return errors.Is(err, e) }) {
+			return o
 		}
 	}
 	if netlinkio.Fades(err) {

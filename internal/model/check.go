@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -139,12 +140,7 @@ func (r StatusRange) String() string {
 
 // Accepts reports whether a status code is one of the expected ones.
 func (h *HTTPCheck) Accepts(status int) bool {
-	for _, r := range h.Status {
-		if status >= r.First && status <= r.Last {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.Status, func(r StatusRange) bool { return status >= r.First && status <= r.Last })
 }
 
 // Expected lists the accepted status codes, for example "200-299 or 404".

@@ -152,20 +152,27 @@ var LimitKinds = [...]string{"rate-per-client", "rate", "connections-per-client"
 
 func (k LimitKind) String() string { return LimitKinds[k] }
 
-// Value returns the value of a limit as in annotations, or "none".
-func (l Limits) Value(k LimitKind) string {
-	rate, n := l.Rate, l.Connections
+// OfClients reports whether each client has the limit.
+func (k LimitKind) OfClients() bool { return k == LimitClientRate || k == LimitClientConnections }
+
+// Of returns the limit of a kind, a rate or a number of connections.
+func (l Limits) Of(k LimitKind) (rate Rate, connections uint32) {
 	switch k {
 	case LimitClientRate:
-		rate, n = l.RatePerClient, 0
+		rate = l.RatePerClient
 	case LimitRate:
-		n = 0
+		rate = l.Rate
 	case LimitClientConnections:
-		rate, n = Rate{}, l.ConnectionsPerClient
+		connections = l.ConnectionsPerClient
 	default:
-		rate = Rate{}
+		connections = l.Connections
 	}
-	switch {
+	return rate, connections
+}
+
+// Value returns the value of a limit as in annotations, or "none".
+func (l Limits) Value(k LimitKind) string {
+	switch rate, n := l.Of(k); {
 	case n > 0:
 		return fmt.Sprint(n)
 	case rate.Amount > 0:
@@ -177,16 +184,15 @@ func (l Limits) Value(k LimitKind) string {
 // Text describes a limit, for example "100 new connections per second (burst 20)", or
 // returns nothing without one.
 func (l Limits) Text(k LimitKind) string {
-	const perClient = " per client"
-	switch k {
-	case LimitClientRate:
-		return l.RatePerClient.describeRate(perClient)
-	case LimitRate:
-		return l.Rate.describeRate("")
-	case LimitClientConnections:
-		return describeCount(l.ConnectionsPerClient, "connection", perClient)
+	whose := ""
+	if k.OfClients() {
+		whose = " per client"
 	}
-	return describeCount(l.Connections, "connection", "")
+	rate, n := l.Of(k)
+	if n > 0 {
+		return describeCount(n, "connection", whose)
+	}
+	return rate.describeRate(whose)
 }
 
 func (r Rate) describeRate(whose string) string {

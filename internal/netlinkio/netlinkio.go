@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -27,12 +28,7 @@ var passing = []error{unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, os.Err
 
 // Fades reports whether the next attempt may succeed.
 func Fades(err error) bool {
-	for _, p := range passing {
-		if errors.Is(err, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(passing, func(p error) bool { return errors.Is(err, p) })
 }
 
 const (

@@ -115,17 +115,15 @@ const (
 var ClientLimitMaps = []string{ClientRatesMap, ClientConnectionsMap}
 
 // OverSet returns the name of the set that counts packets dropped by a kind of limit.
-func OverSet(k model.LimitKind) string {
-	return [...]string{
-		model.LimitClientRate: "over-client-rate", model.LimitRate: "over-rate",
-		model.LimitClientConnections: "over-client-connections", model.LimitConnections: "over-connections",
-	}[k]
-}
+func OverSet(k model.LimitKind) string { return "over-" + model.OverReason(k).String() }
 
 // FullSet returns the name of the set that counts packets of clients for which the set of a limit of clients had no
-// room.
+// room; empty: the limit is none of clients.
 func FullSet(k model.LimitKind) string {
-	return map[model.LimitKind]string{model.LimitClientRate: "full-client-rate", model.LimitClientConnections: "full-client-connections"}[k]
+	if k.OfClients() {
+		return "full-" + model.OverReason(k).String()
+	}
+	return ""
 }
 
 // AffinityMaps are the names of the maps of clients.

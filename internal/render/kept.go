@@ -73,7 +73,7 @@ func isOfLimits(set string) bool {
 	}
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
-		if set == frontendsOf(kind) || set == nft.OverSet(kind) || isOfClients(kind) && set == nft.FullSet(kind) {
+		if set == frontendsOf(kind) || set == nft.OverSet(kind) || kind.OfClients() && set == nft.FullSet(kind) {
 			return true
 		}
 	}

@@ -95,23 +95,11 @@ func (l clientLimit) set() *nft.Set {
 	return declareDynamic(l.clientSet(), budget.LimitedClients, l.kind == model.LimitClientConnections)
 }
 
-// limitOf returns a limit of a Service; the zero value: it has none of this kind.
-func limitOf(l model.Limits, k model.LimitKind) nft.Limit {
-	return [...]nft.Limit{
-		model.LimitClientRate: {Rate: l.RatePerClient}, model.LimitRate: {Rate: l.Rate},
-		model.LimitClientConnections: {Connections: l.ConnectionsPerClient}, model.LimitConnections: {Connections: l.Connections},
-	}[k]
-}
-
 func frontendsOf(k model.LimitKind) string {
 	return [...]string{
 		model.LimitClientRate: nft.ClientRatesMap, model.LimitRate: nft.RateLimitsSet,
 		model.LimitClientConnections: nft.ClientConnectionsMap, model.LimitConnections: nft.ConnectionLimitsSet,
 	}[k]
-}
-
-func isOfClients(k model.LimitKind) bool {
-	return k == model.LimitClientRate || k == model.LimitClientConnections
 }
 
 func (c *composer) addLimits(of model.ServiceName, f model.Frontend, all model.Limits) {
@@ -125,13 +113,14 @@ func (c *composer) addLimits(of model.ServiceName, f model.Frontend, all model.L
 	add := func(set string, e nft.Element) { c.add(shape.Set(set), e) }
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
-		value := limitOf(all, kind)
+		var value nft.Limit
+		value.Rate, value.Connections = all.Of(kind)
 		if value == (nft.Limit{}) {
 			continue
 		}
 		c.useOption(option{kind: limiting, shape: shape.InSets(), limit: kind})
 		e := nft.Element{Key: key, Value: nft.LimitValue(value)}
-		if isOfClients(kind) {
+		if kind.OfClients() {
 			l := clientLimit{kind, value, shape, unique.Make(of)}
 			add(nft.FullSet(kind), nft.Element{Key: key})
 			c.part.lanes = append(c.part.lanes, laneUse{limits: l})
@@ -167,7 +156,7 @@ func limitSets(of nft.Shape, o options) (out []*nft.Set) {
 		case model.LimitConnections:
 			s.Limits = nft.ConnectionLimits
 		}
-		if out = append(out, s, declareCounted(of.Set(nft.OverSet(kind)), true)); isOfClients(kind) {
+		if out = append(out, s, declareCounted(of.Set(nft.OverSet(kind)), true)); kind.OfClients() {
 			out = append(out, declareCounted(of.Set(nft.FullSet(kind)), true))
 		}
 	}
@@ -186,7 +175,7 @@ func limitChains(observe model.Observe, o options) []*nft.Chain {
 		for _, kind := range o.limitKinds(s) {
 			in := toShape(s, frontendsOf(kind))
 			rule := nft.Rule{nft.VerdictMap{Key: in.Key, Map: in.Set}}
-			if !isOfClients(kind) {
+			if !kind.OfClients() {
 				rule = nft.Rule{in, toShape(s, nft.OverSet(kind)), refusalVerdict(observe, model.OverReason(kind), s)}
 			}
 			chain.Rules = append(chain.Rules, rule)

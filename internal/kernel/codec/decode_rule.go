@@ -65,7 +65,11 @@ type symbolic struct {
 var errForeign = errors.New("not an expression of ours")
 
 func (s *symbolic) next(name string, data []byte) {
-	if err := s.executeNamed(name, data); err != nil {
+	err := errForeign
+	if execute, ok := executors[name]; ok {
+		err = execute(s, data)
+	}
+	if err != nil {
 		s.emit(nft.Foreign{Description: fmt.Sprintf("%s (%v)", name, err)})
 	}
 }
@@ -84,57 +88,32 @@ func (s *symbolic) emit(st nft.Statement) {
 	s.mask, s.lookup = nil, nil
 }
 
-func (s *symbolic) executeNamed(name string, data []byte) error {
-	switch name {
-	case "payload":
-		return executeAs(s, data, (*symbolic).decodePayload)
-	case "meta":
-		return executeAs(s, data, (*symbolic).decodeMeta)
-	case "ct":
-		return executeAs(s, data, (*symbolic).decodeConnection)
-	case "fib":
-		return executeAs(s, data, (*symbolic).decodeFIB)
-	case "numgen":
-		return executeAs(s, data, (*symbolic).decodeNumgen)
-	case "hash":
-		return executeAs(s, data, (*symbolic).decodeHash)
-	case "byteorder":
-		return s.byteOrder(data)
-	case "bitwise":
-		return executeAs(s, data, (*symbolic).decodeBitwise)
-	case "cmp":
-		return executeAs(s, data, (*symbolic).compare)
-	case "lookup":
-		return executeAs(s, data, (*symbolic).lookUp)
-	case "dynset":
-		return executeAs(s, data, (*symbolic).decodeDynset)
-	case "nat":
-		return executeAs(s, data, (*symbolic).decodeNAT)
-	case "redir":
-		return executeAs(s, data, (*symbolic).decodeRedirect)
-	case "masq":
-		return executeAs(s, data, (*symbolic).decodeMasquerade)
-	case "reject":
-		return executeAs(s, data, (*symbolic).decodeReject)
-	case "limit":
-		return executeAs(s, data, (*symbolic).decodeWithin)
-	case "log":
-		return s.log(data)
-	case "immediate":
-		return s.decodeImmediate(data)
-	}
-	return errForeign
+// executors are by the name of the expression.
+var executors = map[string]func(*symbolic, []byte) error{
+	"payload": executor((*symbolic).decodePayload), "meta": executor((*symbolic).decodeMeta),
+	"ct":     executor(func(s *symbolic, e *expr.Ct) error { return s.load(*e) }),
+	"fib":    executor(func(s *symbolic, e *expr.Fib) error { return s.load(*e) }),
+	"numgen": executor((*symbolic).decodeNumgen), "hash": executor((*symbolic).decodeHash), "byteorder": (*symbolic).byteOrder,
+	"bitwise": executor((*symbolic).decodeBitwise), "cmp": executor((*symbolic).compare),
+	"lookup": executor((*symbolic).lookUp), "dynset": executor((*symbolic).decodeDynset),
+	"nat": executor((*symbolic).decodeNAT), "redir": executor((*symbolic).decodeRedirect),
+	"masq":   executor(func(s *symbolic, e *expr.Masq) error { return s.oneOf(e, nft.Masquerade{}) }),
+	"reject": executor(func(s *symbolic, e *expr.Reject) error { return s.oneOf(e, nft.Refuse{}, nft.Reset{}) }),
+	"limit":  executor((*symbolic).decodeWithin), "log": (*symbolic).log, "immediate": (*symbolic).decodeImmediate,
 }
 
-func executeAs[E any, P interface {
+// executor decodes an expression with the library and executes it.
+func executor[E any, P interface {
 	*E
 	expr.Any
-}](s *symbolic, data []byte, do func(*symbolic, P) error) error {
-	e := P(new(E))
-	if err := unmarshal(FamilyNumber(s.family), data, e); err != nil {
-		return err
+}](do func(*symbolic, P) error) func(*symbolic, []byte) error {
+	return func(s *symbolic, data []byte) error {
+		e := P(new(E))
+		if err := unmarshal(FamilyNumber(s.family), data, e); err != nil {
+			return err
+		}
+		return do(s, e)
 	}
-	return do(s, e)
 }
 
 // unmarshal decodes an expression with the library, which takes for granted that values have their length.
@@ -359,8 +338,6 @@ func (s *symbolic) decodeNAT(e *expr.NAT) error {
 	return nil
 }
 
-func (s *symbolic) decodeMasquerade(e *expr.Masq) error { return s.oneOf(e, nft.Masquerade{}) }
-
 func (s *symbolic) decodeRedirect(e *expr.Redir) error {
 	port, ok := s.registers[0].(constantPort)
 	if !ok || *e != *redirectExpression() {
@@ -369,8 +346,6 @@ func (s *symbolic) decodeRedirect(e *expr.Redir) error {
 	s.emit(nft.Redirect{Port: uint16(port)})
 	return nil
 }
-
-func (s *symbolic) decodeReject(e *expr.Reject) error { return s.oneOf(e, nft.Refuse{}, nft.Reset{}) }
 
 // oneOf decodes an expression that is a whole statement, one of a few.
 func (s *symbolic) oneOf(e expr.Any, statements ...nft.Statement) error {

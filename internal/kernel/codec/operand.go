@@ -187,9 +187,6 @@ func (s *symbolic) decodeMeta(e *expr.Meta) error {
 	return nil
 }
 
-func (s *symbolic) decodeConnection(e *expr.Ct) error { return s.load(*e) }
-func (s *symbolic) decodeFIB(e *expr.Fib) error       { return s.load(*e) }
-
 // registerBehind returns the register for the input of a hash, behind that of its result.
 func registerBehind(i int) int { return i/4*4 + 4 }
 
