@@ -105,7 +105,7 @@ func (a *Agent) compareOnce(s *Sync) (err error) {
 	if err != nil {
 		return err
 	}
-	if a.resumesRules(delta) {
+	if r := a.Resume; r != nil && a.own == nil && len(a.quarantine.services) == 0 && a.Applier.Resume(delta.After, &r.Record) {
 		a.rules = rules
 		a.logResumed(s)
 		return nil

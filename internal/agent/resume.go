@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -75,11 +74,6 @@ func (a *Agent) resumesObjects(s *Sync) bool {
 	}
 	s.Sizes, s.NewSizes = r.Sizes, true
 	return true
-}
-
-func (a *Agent) resumesRules(d nft.Delta) bool {
-	r := a.Resume
-	return r != nil && a.own == nil && len(a.quarantine.services) == 0 && a.Applier.Resume(d.After, &r.Record)
 }
 
 // completeState makes the state of rules that the kernel holds, which only later changes need.

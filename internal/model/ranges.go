@@ -116,7 +116,11 @@ func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality, sou
 	onNodes := l.balancesToNodes(s)
 	for i := range ranges {
 		p := &ranges[i]
-		choice := ChoosePort(s, p.Protocol, withPort(hosts, p.targetPort()), l.Node)
+		target := p.Target // zero: the port that the client dialled
+		if p.Last == 0 {
+			target = cmp.Or(p.Target, p.Port)
+		}
+		choice := ChoosePort(s, p.Protocol, withPort(hosts, target), l.Node)
 		add := func(kind Kind, addrs ...netip.Addr) {
 			for _, a := range addrs {
 				if FamilyOf(a) == f && (p.OnNode || !l.ownsAddress(a)) {
@@ -135,14 +139,6 @@ func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality, sou
 		}
 	}
 	return routes
-}
-
-// targetPort returns the port of the endpoints; zero: the one that the client dialled.
-func (p *PortRange) targetPort() uint16 {
-	if p.Last == 0 {
-		return cmp.Or(p.Target, p.Port)
-	}
-	return p.Target
 }
 
 // hostsOf returns the hosts of a Service in a family without ports, each once: its best

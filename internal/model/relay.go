@@ -74,19 +74,15 @@ type Loop struct {
 	Of       Object // the Service or Balance that has the frontend
 }
 
-// Text says what is wrong, and what to do, in the words for a Service.
-func (l Loop) Text(in words.Vocabulary) string {
-	return in.Sprintf("endpoint %s is an address and port of %s on this machine, and gets no connections: rules forward a connection once; write the endpoints of that in its place",
-		l.Endpoint.Address(), l.Of)
-}
-
 // mostLoops is how many endpoints have a text of their own.
 const mostLoops = 10
 
-// LoopTexts returns a text for each of the first endpoints, and one for all others.
+// LoopTexts says what is wrong, and what to do, in the words for a Service: for each of the first endpoints,
+// and for all others together.
 func LoopTexts(loops []Loop, in words.Vocabulary) (texts []string) {
 	for _, l := range loops[:min(len(loops), mostLoops)] {
-		texts = append(texts, l.Text(in))
+		texts = append(texts, in.Sprintf("endpoint %s is an address and port of %s on this machine, and gets no connections: rules forward a connection once; write the endpoints of that in its place",
+			l.Endpoint.Address(), l.Of))
 	}
 	if n := len(loops) - mostLoops; n > 0 {
 		texts = append(texts, in.Sprintf("%d more endpoints are addresses and ports that this machine serves, and get no connections", n))

@@ -280,20 +280,15 @@ func NumberServers(endpoints []netip.AddrPort) map[netip.AddrPort]uint16 {
 		if nth++; i == 0 || sorted[i-1].Addr() != e.Addr() {
 			nth = 0
 		}
-		n := hashServer(e.Addr(), nth)
+		h := fnv.New32a()
+		h.Write(binary.BigEndian.AppendUint16(e.Addr().AsSlice(), nth)) // returns no error
+		n := uint16(h.Sum32()%MaxServerNumber) + 1
 		for taken[n] {
 			n = n%MaxServerNumber + 1
 		}
 		out[e], taken[n] = n, true
 	}
 	return out
-}
-
-// hashServer returns a number from 1 to MaxServerNumber.
-func hashServer(a netip.Addr, nth uint16) uint16 {
-	h := fnv.New32a()
-	h.Write(binary.BigEndian.AppendUint16(a.AsSlice(), nth)) // returns no error
-	return uint16(h.Sum32()%MaxServerNumber) + 1
 }
 
 // numberServers numbers all servers of a port of a Service that binds clients together, also those

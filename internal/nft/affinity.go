@@ -227,8 +227,3 @@ func (t *Table) GroupTimeouts() map[Key]time.Duration {
 	}
 	return out
 }
-
-func bindsTogether(s Statement) bool {
-	note, ok := s.(Note)
-	return ok && note.Map == SharedAffinityMap
-}

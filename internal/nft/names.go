@@ -215,7 +215,7 @@ func IsLane(rules []Rule) bool {
 		return true
 	}
 	return slices.ContainsFunc(rules, func(r Rule) bool {
-		if slices.ContainsFunc(r, bindsTogether) {
+		if slices.ContainsFunc(r, func(s Statement) bool { note, ok := s.(Note); return ok && note.Map == SharedAffinityMap }) {
 			return true
 		}
 		switch s := r[len(r)-1].(type) {

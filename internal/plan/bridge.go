@@ -95,7 +95,10 @@ func lateChains(t *nft.Table) []*nft.Chain {
 // withoutRefusals returns a chain without the rules that refuse addresses of ours
 // without a frontend. A chain with foreign statements is returned unchanged.
 func withoutRefusals(t *nft.Table, c *nft.Chain) *nft.Chain {
-	if slices.ContainsFunc(slices.Concat(c.Rules...), func(s nft.Statement) bool { return !isOurs(t, s) }) {
+	if slices.ContainsFunc(slices.Concat(c.Rules...), func(s nft.Statement) bool {
+		name, _ := nft.SetOf(s)
+		return isForeign(s) || name != "" && t.Set(name) == nil // anonymous sets belong to one rule
+	}) {
 		return c
 	}
 	out := *c
@@ -126,13 +129,6 @@ func refusesAll(c *nft.Chain) bool {
 		}
 		return true
 	})
-}
-
-// isOurs reports whether a statement can be written as it was read: anonymous sets
-// belong to one rule.
-func isOurs(t *nft.Table, s nft.Statement) bool {
-	name, _ := nft.SetOf(s)
-	return !isForeign(s) && (name == "" || t.Set(name) != nil)
 }
 
 // canRedeclare reports whether a map of cur differs from the wanted one only in its

@@ -201,75 +201,68 @@ func (c *composer) schedulerOf(r *model.Route) model.Scheduler {
 	return cmp.Or(r.Scheduler(), c.scheduler)
 }
 
-// frontendValue returns the class of a frontend, or the verdict of a range, for all clients or for
-// those outside of the cluster if they differ, and adds the lanes that it leads to.
+// frontendValue returns the value of a frontend for all clients, or for those outside of the cluster if they
+// differ.
 func (c *composer) frontendValue(r *model.Route, v model.Verdict, l placement.Layout, outside, onePort bool) nft.Value {
-	if v, refuses := c.refusalValue(v, r.Frontend.IsRange()); refuses {
-		return v
-	}
-	if r.Relayed() {
-		return c.relayValue()
-	}
-	s, port := l.Inside, r.PortName()
+	s := share{verdict: v, relayed: r.Relayed(), scheduler: c.schedulerOf(r), slots: l.Inside, onePort: onePort}
 	if outside {
-		s = l.Outside
+		s.slots = l.Outside
 	}
-	if r.Frontend.IsRange() {
-		port = rangePort(port, r.Port.Port)
-	}
-	use := laneUse{lane: laneFor(port, c.schedulerOf(r), s)}
-	if a := affinityOf(r, outside); a != (nft.Affinity{}) {
-		use.bindings = a.Bindings()
-		bound := c.boundEndpoints(l, s)
-		c.addAffinity(r.Frontend, a, bound)
+	if a := affinityOf(r, outside); v == model.Forward && !s.relayed && a != (nft.Affinity{}) {
+		s.affinity, s.bound = a, c.boundEndpoints(l, s.slots)
 		if a.Shared {
-			c.bindTogether(r, bound)
+			c.bindTogether(r, s.bound)
 		}
 	}
-	return c.laneValue(r.Frontend, use, onePort)
+	return c.shareValue(r.Frontend, r.PortName(), s)
 }
 
-func (c *composer) refusalValue(v model.Verdict, ranged bool) (value nft.Value, refuses bool) {
-	reason, class := model.NoEndpoints, refused
-	switch v {
-	case model.Forward:
-		return nft.Value{}, false
-	case model.Drop:
-		reason, class = model.NoLocalEndpoints, dropped
+// share is what some clients of a frontend get.
+type share struct {
+	verdict   model.Verdict
+	relayed   bool
+	scheduler model.Scheduler // of Forward, unless the connections are relayed, like the rest
+	slots     placement.Span
+	onePort   bool // the endpoints of a range have one port
+	affinity  nft.Affinity
+	bound     []netip.AddrPort // endpoints to which clients may be bound
+}
+
+// shareValue returns the class of a frontend, or the verdict of a range, and adds the lanes that it leads to. A
+// range is named by its first port, so that one that grows stays in its lane.
+func (c *composer) shareValue(f model.Frontend, port model.PortName, s share) nft.Value {
+	if s.verdict != model.Forward {
+		reason, class := model.NoEndpoints, refused
+		if s.verdict == model.Drop {
+			reason, class = model.NoLocalEndpoints, dropped
+		}
+		if f.IsRange() {
+			return nft.Value{Verdict: refusalVerdict(c.observe, reason, nft.OfRange)}
+		}
+		return nft.Value{Class: class}
 	}
-	if ranged {
-		return nft.Value{Verdict: refusalVerdict(c.observe, reason, nft.OfRange)}, true
+	if s.relayed {
+		c.useOption(option{kind: redirected})
+		c.part.lanes = append(c.part.lanes, laneUse{relays: true})
+		return nft.Value{Class: relayed}
 	}
-	return nft.Value{Class: class}, true
-}
-
-func (c *composer) relayValue() nft.Value {
-	c.useOption(option{kind: redirected})
-	c.useLane(laneUse{relays: true})
-	return nft.Value{Class: relayed}
-}
-
-// rangePort names the port of a range in its lane by the first one: a range that grows stays in
-// its lane.
-func rangePort(of model.PortName, first uint16) model.PortName {
-	of.Port = strconv.Itoa(int(first))
-	return of
-}
-
-func (c *composer) laneValue(f model.Frontend, use laneUse, onePort bool) nft.Value {
-	use.lane.shape, use.lane.onePort = nft.ShapeOf(f), onePort
-	c.useLane(use)
 	if f.IsRange() {
-		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.chainName()}}
+		port.Port = strconv.Itoa(int(f.Port))
 	}
-	return nft.Value{Class: use.classOf()}
-}
-
-func (c *composer) useLane(use laneUse) {
+	use := laneUse{lane: laneFor(port, s.scheduler, s.slots)}
+	use.lane.shape, use.lane.onePort = nft.ShapeOf(f), s.onePort
+	if s.affinity != (nft.Affinity{}) {
+		use.bindings = s.affinity.Bindings()
+		c.addAffinity(f, s.affinity, s.bound)
+	}
 	c.part.lanes = append(c.part.lanes, use)
 	if other, ok := use.lane.withCommonCounter(); ok {
 		c.part.lanes = append(c.part.lanes, laneUse{lane: other})
 	}
+	if f.IsRange() {
+		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.chainName()}}
+	}
+	return nft.Value{Class: use.classOf()}
 }
 
 // addMasquerading lists frontends behind which the source is masqueraded, always or for

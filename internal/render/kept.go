@@ -209,35 +209,21 @@ func (c *composer) keepElement(k *KeptFrontend, e KeptElement) {
 	}
 }
 
-// keptValue returns the class of a frontend that is kept, or the verdict of a range, and adds
-// what these lead to.
+// keptValue returns the value of a frontend that is kept.
 func (c *composer) keptValue(k *KeptFrontend, s *KeptShare, outside bool) nft.Value {
-	if v, refuses := c.refusalValue(s.Verdict, k.IsRange()); refuses {
-		return v
-	}
-	if s.Relayed {
-		return c.relayValue()
-	}
-	port := k.Port
-	if k.IsRange() {
-		port = rangePort(port, k.Frontend.Port)
-	}
-	use := laneUse{lane: laneFor(port, s.Slots.Scheduler, placement.Span{First: int(s.Slots.First), Count: int(s.Slots.Count)})}
-	onePort := false
-	var endpoints []netip.AddrPort
+	own := share{verdict: s.Verdict, relayed: s.Relayed, scheduler: s.Slots.Scheduler,
+		slots: placement.Span{First: int(s.Slots.First), Count: int(s.Slots.Count)}}
 	for _, e := range k.Elements {
-		onePort = onePort || e.Set == nft.RangePortEndpointsMap
+		own.onePort = own.onePort || e.Set == nft.RangePortEndpointsMap
 		if nft.RowOf(e.Set).Contents == nft.Endpoints && s.Slots.Has(e.Key.Slot) {
-			endpoints = append(endpoints, e.Value.Endpoint)
+			own.bound = append(own.bound, e.Value.Endpoint)
 		}
 	}
-	if s.Affinity > 0 {
-		a := nft.Affinity{Timeout: s.Affinity, Protocol: k.Protocol, Local: outside, Shared: s.Together, Shape: nft.ShapeOf(k.Frontend)}
-		use.bindings = a.Bindings()
-		c.addAffinity(k.Frontend, a, endpoints)
-		if a.Shared {
+	if s.Verdict == model.Forward && !s.Relayed && s.Affinity > 0 {
+		own.affinity = nft.Affinity{Timeout: s.Affinity, Protocol: k.Protocol, Local: outside, Shared: s.Together, Shape: nft.ShapeOf(k.Frontend)}
+		if s.Together {
 			c.keepTogether(k)
 		}
 	}
-	return c.laneValue(k.Frontend, use, onePort)
+	return c.shareValue(k.Frontend, k.Port, own)
 }

@@ -188,7 +188,8 @@ func (c *change) addTable(f model.Family, u *tableChange) {
 	t, base := u.table, c.state.base
 	t.trackSizes(u.before, u.after)
 	services, unlinked := rangeElements(base.ServiceCIDRs, f), rangeElements(base.UnlinkedCIDRs, f)
-	t.exists = t.beside || t.countFrontends() > 0 || len(services)+len(rangeElements(base.LoadBalancerCIDRs, f)) > 0
+	served := slices.ContainsFunc(nft.ServiceMaps, func(services string) bool { return t.sizes[services] > 0 })
+	t.exists = t.beside || served || len(services)+len(rangeElements(base.LoadBalancerCIDRs, f)) > 0
 	had := c.addresses
 	if !u.exists {
 		had = nil

@@ -63,13 +63,6 @@ func (t *table) undoChange(u *tableChange) {
 	t.exists = true
 }
 
-func (t *table) countFrontends() (n int) {
-	for _, services := range nft.ServiceMaps {
-		n += t.sizes[services]
-	}
-	return n
-}
-
 func (t *table) trackSizes(before, after *part) {
 	for i := range before.elements {
 		c := &before.elements[i]
