@@ -31,8 +31,6 @@ type Status struct {
 	// the first of these lookups ended.
 	Err   error
 	Since time.Time
-	// Answered is when the last good answer came; zero: none has, since the start.
-	Answered time.Time
 	// Kept reports that the addresses come from the previous process.
 	Kept bool
 	// Dropped is how many addresses are too many, Refused how many no server can have.
@@ -74,7 +72,7 @@ func (e *Engine) note(n *entry, r result, own ownRecords, now time.Time) []model
 		if s.Err != nil {
 			e.objects.Info("name of servers found again", "name", n.name, "after", now.Sub(s.Since).Round(time.Second))
 		}
-		s.Err, s.Since, s.Answered, s.Kept, n.fails = nil, time.Time{}, now, false, 0
+		s.Err, s.Since, s.Kept, n.fails = nil, time.Time{}, false, 0
 	} else {
 		if n.fails++; s.Err == nil {
 			s.Since = now
