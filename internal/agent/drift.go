@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
@@ -50,10 +51,7 @@ type drift struct {
 func (a *Agent) Drifted(i kernel.Intervention) {
 	d := &a.drift
 	d.add(i)
-	select {
-	case d.noticed <- struct{}{}:
-	default: // one is waiting already
-	}
+	parallel.Signal(d.noticed)
 }
 
 // add appends interventions. Beyond the limit an urgent one replaces the last one.

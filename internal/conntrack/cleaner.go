@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Kernel is the part of connection tracking that a [Cleaner] needs.
@@ -95,10 +96,7 @@ func (c *Cleaner) Change(changes []model.RouteChange, nodePorts []netip.Addr) {
 		fs.setNodePorts(nodePorts)
 	}
 	c.takeEarly(changes, nodePorts)
-	select {
-	case c.wake <- struct{}{}:
-	default: // Run is already woken
-	}
+	parallel.Signal(c.wake)
 }
 
 // Run cleans up after every Change, until ctx ends.

@@ -21,6 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/source/files"
@@ -123,7 +124,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		cancel(d.Source.Run(ctx, func() { signal(changes) }))
+		cancel(d.Source.Run(ctx, func() { parallel.Signal(changes) }))
 	}()
 	defer d.awaitEnd(ended)
 	defer cancel(nil)
@@ -144,14 +145,6 @@ func (d *Daemon) awaitEnd(ended <-chan struct{}) {
 	case <-ended:
 	case <-time.After(endTime):
 		d.Log.Warn("the source does not end; programs of health checks may still run", "after", endTime)
-	}
-}
-
-// signal leaves a value in a channel with room for one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // there is one
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Store changes servers of the Balances of a source by the changes that a file has, and adds and ends changes. It is safe
@@ -95,10 +96,7 @@ func (s *Store) Edit(name model.ServiceName, state model.ServiceState) model.Ser
 		for _, c := range ended {
 			s.log.Info("a runtime change ends: the entry of its server in the file has changed", "object", name.BalanceObject().String(), "server", c.String(), "change", c.Text())
 		}
-		select {
-		case s.unsaved <- struct{}{}:
-		default:
-		}
+		parallel.Signal(s.unsaved)
 	}
 	if q := s.asked[name]; q != nil {
 		delete(s.asked, name)

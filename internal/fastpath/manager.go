@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Config has the settings of a [Manager].
@@ -81,10 +82,7 @@ func (m *Manager) Change(routes []model.RouteChange) {
 		}
 	}
 	if len(m.changed) > 0 || m.left {
-		select {
-		case m.wake <- struct{}{}:
-		default: // it is awake
-		}
+		parallel.Signal(m.wake)
 	}
 }
 

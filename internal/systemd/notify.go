@@ -12,6 +12,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -86,10 +87,7 @@ func (n *Notifier) Changed() {
 	if n == nil {
 		return
 	}
-	select {
-	case n.stale <- struct{}{}:
-	default:
-	}
+	parallel.Signal(n.stale)
 }
 
 func (n *Notifier) send(message string) {

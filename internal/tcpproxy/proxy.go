@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Config has the parts and settings of a [Proxy].
@@ -87,10 +88,7 @@ func New(c Config) *Proxy {
 
 // Wake has [Proxy.Run] open ports.
 func (p *Proxy) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	parallel.Signal(p.wake)
 }
 
 // Run calls open at each [Proxy.Wake], and again after pauses while it has not opened all ports, until ctx ends. Then it

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 const (
@@ -135,10 +136,7 @@ func (s *Connections) begin(n *nflog.Event, to netip.AddrPort, port model.PortNa
 		Connection: conntrack.Connection{Protocol: n.Protocol, Client: n.Source, Dialled: to},
 		endpoint:   n.Destination, port: port, begun: time.Now(),
 	}
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
+	parallel.Signal(s.more)
 }
 
 // end notes a segment that ends a connection. The first one counts, also a reset, and also one without

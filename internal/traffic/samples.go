@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 const (
@@ -80,10 +81,7 @@ func (s *Samples) add(n *nflog.Event, port model.PortName) {
 	}
 	one := &sample{Connection: conntrack.Connection{Protocol: n.Protocol, Client: client, Dialled: n.Dialled()}, at: time.Now(), port: port}
 	s.waiting, s.of[client] = append(s.waiting, one), one
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
+	parallel.Signal(s.more)
 }
 
 // pass notes that the first packet of a connection leaves this machine, or has reached it.

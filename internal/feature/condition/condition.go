@@ -18,6 +18,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/health"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Type is the type of the condition.
@@ -69,10 +70,7 @@ func New(c Config) *Keeper {
 
 // Changed asks for State soon. It does not block and is safe for concurrent use.
 func (k *Keeper) Changed() {
-	select {
-	case k.changed <- struct{}{}:
-	default: // it will be asked
-	}
+	parallel.Signal(k.changed)
 }
 
 // Run writes changes until ctx ends, and leaves the condition as it is: the rules stay, too

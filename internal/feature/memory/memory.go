@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Kind makes the feature.
@@ -60,10 +61,7 @@ func newSpare() *spare {
 
 // note says that there was work.
 func (m *spare) note() {
-	select {
-	case m.noted <- struct{}{}:
-	default: // the heap will be looked at
-	}
+	parallel.Signal(m.noted)
 }
 
 // Noting returns a handler whose answers are such work.

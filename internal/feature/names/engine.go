@@ -22,6 +22,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/hostsfile"
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Config has the settings of an engine.
@@ -221,20 +222,14 @@ func (e *Engine) Synced() {
 	if !follows {
 		return
 	}
-	select {
-	case e.review <- struct{}{}:
-	default:
-	}
+	parallel.Signal(e.review)
 }
 
 // wakeFor wakes Run if it would wake later.
 func (e *Engine) wakeFor(at time.Time) {
 	if e.wakeAt.IsZero() || at.Before(e.wakeAt) {
 		e.wakeAt = at
-		select {
-		case e.wake <- struct{}{}:
-		default:
-		}
+		parallel.Signal(e.wake)
 	}
 }
 

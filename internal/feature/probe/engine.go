@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -222,10 +223,7 @@ func (e *Engine) nextStep() (next time.Time) {
 func (e *Engine) wakeFor(at time.Time) {
 	if !e.stepping && (e.wakeAt.IsZero() || at.Before(e.wakeAt)) {
 		e.wakeAt = at
-		select {
-		case e.wake <- struct{}{}:
-		default:
-		}
+		parallel.Signal(e.wake)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/metrics/scraped"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Engine follows the endpoints of Services with a slow start. While no endpoint starts, Run has
@@ -194,10 +195,7 @@ func (e *Engine) edited(name model.ServiceName, s *service, now time.Time) model
 	}
 	s.due = s.zero.Add(time.Duration(taken+1) * s.step())
 	e.starting[name] = s
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
+	parallel.Signal(e.wake)
 	return s.given.WithStarting(all)
 }
 

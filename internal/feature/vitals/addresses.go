@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Links are the interfaces of this machine.
@@ -145,10 +146,7 @@ func (k *keeper) wants(p place) bool {
 
 // compare has the addresses compared. It is safe for concurrent use.
 func (k *keeper) compare() {
-	select {
-	case k.changed <- struct{}{}:
-	default:
-	}
+	parallel.Signal(k.changed)
 }
 
 // note notes what a neighbour on an interface says. It is safe for concurrent use.

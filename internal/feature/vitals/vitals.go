@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // State is how many servers of a Balance are usable.
@@ -113,10 +114,7 @@ func (a *Actor) request(begin bool) {
 	a.begun = a.begun || begin
 	maps.Copy(a.synced, a.pending)
 	clear(a.pending)
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	parallel.Signal(a.wake)
 }
 
 // Compare has addresses on interfaces and files compared with what Balances want.

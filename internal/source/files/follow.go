@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
@@ -124,10 +125,7 @@ func (f *followed) requestRetry(err error) {
 	if !errors.As(err, new(syscall.Errno)) {
 		return
 	}
-	select {
-	case f.unreadable <- struct{}{}:
-	default:
-	}
+	parallel.Signal(f.unreadable)
 }
 
 func (f *followed) logUnused(unused manifest.Errors) {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 const (
@@ -260,10 +262,7 @@ func (n *inotify) run(relevant func(path string) bool) {
 			return
 		}
 		if err != nil || n.hasRelevant(buffer[:length], relevant) {
-			select {
-			case n.changed <- struct{}{}:
-			default:
-			}
+			parallel.Signal(n.changed)
 		}
 		if err != nil { // events were lost; another instance follows
 			return
