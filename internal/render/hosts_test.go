@@ -15,11 +15,3 @@ func hostsAt(port uint16, numbers ...int) []model.Endpoint {
 	}
 	return out
 }
-
-func upTo(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i + 1
-	}
-	return out
-}
