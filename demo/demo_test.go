@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/test/program"
 )
 
@@ -159,18 +160,18 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// noDaemon checks that no nftproxy runs in a directory.
+// noDaemon checks that no nftproxy runs in a directory. A command that the demo was in ends by itself.
 func noDaemon(t *testing.T, dir string) {
 	t.Helper()
-	works, err := filepath.Glob("/proc/[0-9]*/cwd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, link := range works {
-		if at, err := os.Readlink(link); err == nil && strings.HasPrefix(at, dir) {
-			t.Errorf("%s runs in %s", filepath.Dir(link), at)
+	await.Until(t, func() error {
+		works, err := filepath.Glob("/proc/[0-9]*/cwd")
+		for _, link := range works {
+			if at, err := os.Readlink(link); err == nil && strings.HasPrefix(at, dir) {
+				return fmt.Errorf("%s runs in %s", filepath.Dir(link), at)
+			}
 		}
-	}
+		return err
+	})
 }
 
 // A failed check is a failure of the demo.

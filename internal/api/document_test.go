@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ func TestTroubleshooting(t *testing.T) {
 // TestReasonsAreExplained: every reason that the code has is explained: those of
 // package model, and of checks of the machine.
 func TestReasonsAreExplained(t *testing.T) {
-	reasons := constants(t, "../model/reason.go", "Reason")
+	reasons := constants(t, "../model", "Reason")
 	if len(reasons) < 30 {
 		t.Fatalf("only %d reasons are found", len(reasons))
 	}
@@ -44,14 +45,25 @@ func TestReasonsAreExplained(t *testing.T) {
 	}
 }
 
-// constants returns the values of the exported string constants of a type in a file; of no
-// type if its name is empty.
-func constants(t *testing.T, path, name string) (out []string) {
+// constants returns the values of the exported string constants of a type of a package.
+func constants(t *testing.T, folder, name string) (out []string) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, constantsIn(t, file, name)...)
+	}
+	return out
+}
+
+func constantsIn(t *testing.T, file *ast.File, name string) (out []string) {
+	t.Helper()
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok || len(spec.Values) != 1 || !spec.Names[0].IsExported() {

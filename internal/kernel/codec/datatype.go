@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -54,30 +53,55 @@ func nftTypes(types []nft.Datatype, f model.Family) uint32 {
 	return id
 }
 
-// datatypes are the keys and the data of all sets, by nft's number of their types. Ports in intervals have
-// the number of single ones.
-var datatypes = map[model.Family]func() map[uint32][]nft.Datatype{
-	model.IPv4: sync.OnceValue(func() map[uint32][]nft.Datatype { return datatypesIn(model.IPv4) }),
-	model.IPv6: sync.OnceValue(func() map[uint32][]nft.Datatype { return datatypesIn(model.IPv6) }),
-}
-
-func datatypesIn(f model.Family) map[uint32][]nft.Datatype {
-	out := make(map[uint32][]nft.Datatype)
-	for i := range nft.Schema {
-		for _, id := range nft.Schema[i].Sets() {
-			s := nft.Declare(id.String())
-			for _, types := range [...][]nft.Datatype{s.Key, s.Data} {
-				if !slices.Contains(types, nft.PortRange) {
-					out[nftTypes(types, f)] = types
-				}
-			}
+// datatypesOf is the inverse of nftTypes, nil for types that we do not use. Of two
+// addresses the one before the protocol, or before a class and the protocol, is that of the
+// frontend or endpoint. The
+// other one is that of an endpoint if a port follows it, and else the client's. A class
+// right behind the protocol is a range. Of two ports without a protocol the first one is
+// that of the client.
+func datatypesOf(id uint32, f model.Family) []nft.Datatype {
+	if id == typeVerdict {
+		return []nft.Datatype{nft.Verdicts}
+	}
+	var out []nft.Datatype
+	for shift := 24; shift >= 0; shift -= typeBits {
+		field := id >> shift & (1<<typeBits - 1)
+		switch {
+		case field == 0 && out == nil:
+		case field == byFamily[uint32](f, typeIPv4, typeIPv6):
+			out = append(out, nft.Source)
+		case field == typeInetProto:
+			out = append(out, nft.InetProto)
+		case field == typeInetService:
+			out = append(out, nft.Port)
+		case field == typeClassID:
+			out = append(out, nft.ClassID)
+		case field == typeInteger:
+			out = append(out, nft.SlotNumber)
+		default:
+			return nil
+		}
+	}
+	if i := slices.Index(out, nft.InetProto); i > 0 {
+		if i > 1 && out[i-1] == nft.ClassID {
+			out[i-2] = nft.Address
+		} else {
+			out[i-1] = nft.Address
+		}
+		if i+1 < len(out) && out[i+1] == nft.ClassID {
+			out[i+1] = nft.RangeID
+		}
+		if last := len(out) - 1; last > i+2 && out[last] == nft.Port && out[last-1] == nft.Source {
+			out[last-1], out[last] = nft.EndpointAddress, nft.EndpointPort
+		}
+	} else if i := slices.Index(out, nft.Source); i >= 0 {
+		out[i] = nft.Address
+		if slices.Equal(out[i+1:], []nft.Datatype{nft.Source, nft.Port, nft.Port}) {
+			out[i+2] = nft.ClientPort
 		}
 	}
 	return out
 }
-
-// datatypesOf is the inverse of nftTypes, nil for types that we do not use.
-func datatypesOf(id uint32, f model.Family) []nft.Datatype { return slices.Clone(datatypes[f]()[id]) }
 
 // widthOf returns the bytes of a field in a key: fields of a concatenation are padded
 // to 32-bit registers.
