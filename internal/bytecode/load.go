@@ -92,9 +92,11 @@ func (r *runner) loadMeta(s *run, o *op, to []byte) bool {
 		binary.NativeEndian.PutUint32(to, indexOf(in))
 	case unix.NFT_META_OIF:
 		binary.NativeEndian.PutUint32(to, indexOf(out))
-	case metaSlave: // no interface belongs to a VRF
-	case metaSlaveName:
+	case metaIPsec: // no packet was encrypted
+	case metaInputKind: // the kernel ends the rule for an interface without a kind
 		clear(to[:16])
+		copy(to, "vrf")
+		return r.packet.InVRF && hook == unix.NF_INET_LOCAL_IN
 	case unix.NFT_META_MARK:
 		binary.NativeEndian.PutUint32(to, s.mark)
 	case unix.NFT_META_PRIORITY:
@@ -108,8 +110,8 @@ func (r *runner) loadMeta(s *run, o *op, to []byte) bool {
 
 // Keys from linux/netfilter/nf_tables.h that x/sys lacks.
 const (
-	metaSlave     = 25 // NFT_META_SDIF
-	metaSlaveName = 26 // NFT_META_SDIFNAME
+	metaIPsec     = 25 // NFT_META_SECPATH
+	metaInputKind = 26 // NFT_META_IIFKIND
 )
 
 // indexOf returns a number for an interface: the one that loopback has, or that no interface has.

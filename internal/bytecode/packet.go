@@ -26,6 +26,8 @@ type Packet struct {
 	ICMPType            uint8  // of ICMP and ICMPv6; 0: an echo request
 	In                  string // the interface on which it arrives; empty: this machine sends it
 	Bridged             bool   // a bridge forwards it, and calls iptables: behind prerouting it has no input interface
+	InVRF               bool   // that interface belongs to a VRF
+	Priority            uint32 // that its sender has given it; 0: one that no rule knows
 	Known               Known
 	Exceeds             bool // all limits that it meets
 }

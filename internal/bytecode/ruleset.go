@@ -194,6 +194,11 @@ func (c *change) addRule(t *table) error {
 	return err
 }
 
+// Has reports whether there is a table of a family, one of unix.NFPROTO_*.
+func (r *Ruleset) Has(family uint8, table string) bool {
+	return r.tables[tableKey{family, table}] != nil
+}
+
 // Clone returns a copy, to which other changes can be made.
 func (r *Ruleset) Clone() *Ruleset { return r.only(func(string) bool { return true }) }
 

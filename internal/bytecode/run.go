@@ -1,6 +1,7 @@
 package bytecode
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -105,8 +106,11 @@ const forwardedPriority = 6
 // initialPriority is of packets before all rules, so that one that rules change shows.
 const initialPriority = 0x70007
 
+// priority returns what the packet has before all rules.
+func (p *Packet) priority() uint32 { return cmp.Or(p.Priority, initialPriority) }
+
 func (s *run) start(p *Packet) {
-	s.length, s.share, s.priority = p.Destination.BitLen()/8, 1, initialPriority
+	s.length, s.share, s.priority = p.Destination.BitLen()/8, 1, p.priority()
 	if s.length == 4 {
 		s.header[0], s.header[9] = 0x45, p.Protocol
 	} else {
@@ -257,7 +261,7 @@ func (r *runner) end(s *run) {
 	if o.Verdict == Pass {
 		o.To, o.Translated = s.to(), s.translated
 		o.Priority, o.Mark = s.priority, s.mark
-		if r.packet.Known == Older || r.packet.In != "" && r.isLocal(o.To.Addr()) || s.priority == initialPriority || s.priority == forwardedPriority {
+		if r.packet.Known == Older || r.packet.In != "" && r.isLocal(o.To.Addr()) || s.priority == r.packet.priority() || s.priority == forwardedPriority {
 			o.Priority = 0 // the packet's own
 		} else if s.priority == 0 {
 			o.Priority = clearedPriority
