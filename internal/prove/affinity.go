@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/bytecode"
@@ -38,6 +39,36 @@ func (p *prover) checkBound(c Class, want expectation, first bytecode.Result, to
 		why = "the timeout does not start again"
 	}
 	p.note(c, want, got, why)
+	if want.frontend.service.Balance {
+		isNone := func(e bytecode.Element) bool { return e.Timeout != want.remembers }
+		p.checkTogether(c, want.frontend, slices.DeleteFunc(slices.Clone(first.Left), isNone), to.at.Addr())
+	}
+}
+
+// checkTogether checks that the client of a Balance goes to the same server at its other ports, or to
+// any one where they do not have it (5.16), later than the connection that has bound it.
+func (p *prover) checkTogether(c Class, f *frontend, left []bytecode.Element, server netip.Addr) {
+	for _, o := range p.world.all {
+		if o.service != f.service || o.addr != f.addr || o == f {
+			continue
+		}
+		c.Protocol, c.Port = uint8(o.protocol), o.port
+		want := p.world.expect(&c.Packet)
+		isServer := func(t target) bool { return t.at.Addr() == server }
+		there := slices.DeleteFunc(slices.Clone(want.targets), func(t target) bool { return !isServer(t) })
+		if len(there) > 1 || len(f.cluster) != len(o.cluster) && len(there) > 0 {
+			continue // servers with one address are told apart by the order of their ports
+		}
+		may := p.world.tolerance(o)
+		if len(there) == 1 {
+			there[0].share = 1
+			want.targets, may = there, tolerance{exact, 0}
+		}
+		p.machine.Bound = left
+		got := p.machine.Follow(c.Packet)
+		p.machine.Bound = nil
+		p.note(c, want, got, want.differs(&c, got, may))
+	}
 }
 
 // checkStale checks a client that is bound to an endpoint that the frontend does not have: its
