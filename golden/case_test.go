@@ -3,6 +3,7 @@ package golden
 import (
 	"bytes"
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/testkit/proof"
 )
 
 var update = flag.Bool("update", false, "rewrite the results in the golden files")
@@ -38,6 +40,7 @@ type phase struct {
 	setup   []txtar.File // sections that hold the input
 	results []txtar.File
 	flags   flags
+	others  []proof.Interval // that another program has added before
 	input   *files.Input
 	err     error // of the input
 	router  *model.Router
@@ -89,7 +92,7 @@ func read(t *testing.T, path string) *testCase {
 	setup := map[string][]byte{}
 	for _, f := range a.Files {
 		name := sectionName(f)
-		if name != "flags" && name != "base.yaml" && name != "input.yaml" {
+		if name != "flags" && name != "base.yaml" && name != "others" && name != "input.yaml" {
 			p.results = append(p.results, f)
 			continue
 		}
@@ -105,6 +108,17 @@ func read(t *testing.T, path string) *testCase {
 	return c
 }
 
+// parseIntervals reads lines of a set and its new interval, for example "service-cidrs 10.0.0.3-10.0.0.9".
+func parseIntervals(t *testing.T, text string) (out []proof.Interval) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		set, span, _ := strings.Cut(strings.TrimSpace(line), " ")
+		first, last, _ := strings.Cut(span, "-")
+		out = append(out, proof.Interval{Set: set, First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)})
+	}
+	return out
+}
+
 // sectionName returns the name of a section without the title behind it.
 func sectionName(f txtar.File) string {
 	name, _, _ := strings.Cut(f.Name, ":")
@@ -115,6 +129,8 @@ func (c *testCase) load(t *testing.T, p *phase, setup map[string][]byte) {
 	t.Helper()
 	c.phases = append(c.phases, p)
 	p.flags = parseFlags(t, string(setup["flags"]))
+	p.others = parseIntervals(t, string(setup["others"]))
+	delete(setup, "others")
 	yaml := setup["input.yaml"]
 	if base := setup["base.yaml"]; base != nil {
 		yaml = slices.Concat(base, []byte("---\n"), yaml)

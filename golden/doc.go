@@ -4,6 +4,7 @@
 //	a description
 //	-- flags --       command line flags, if any
 //	-- base.yaml --   objects that all inputs below have in common, if any
+//	-- others --      addresses that another program has put into our sets before
 //	-- input.yaml --  further objects
 //	-- notices --     warnings about the input, then what cannot be served as
 //	                  the objects ask, if there is anything

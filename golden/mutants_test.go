@@ -204,7 +204,7 @@ func stories(t *testing.T) (all []proof.Story) {
 			s := proof.Story{Name: path, Between: true}
 			for _, phase := range read(t, path).phases {
 				if phase.err == nil {
-					s.Phases = append(s.Phases, proof.Phase{Snapshot: phase.input.Snapshot, Config: phase.flags.Config})
+					s.Phases = append(s.Phases, phase.proof())
 				}
 			}
 			all = append(all, s)

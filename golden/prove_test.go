@@ -19,7 +19,7 @@ func TestProof(t *testing.T) {
 					if p.err != nil {
 						continue
 					}
-					report, err := kernel.Become(p.input.Snapshot, p.flags.Config)
+					report, err := kernel.Become(p.proof())
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -43,6 +43,10 @@ func TestProofInKernel(t *testing.T) {
 			p.checkProof(t, prove.NewWorld(p.input.Snapshot, p.flags.Config).Prove(rules))
 		}
 	})
+}
+
+func (p *phase) proof() proof.Phase {
+	return proof.Phase{Snapshot: p.input.Snapshot, Config: p.flags.Config, Others: p.others}
 }
 
 func (p *phase) checkProof(t *testing.T, report *prove.Report) {

@@ -168,11 +168,11 @@ func (e *expectation) differs(c *Class, got []bytecode.Result, may tolerance) st
 	case e.waits && o.Verdict == bytecode.Drop, e.mayRefuse && (o.Verdict == bytecode.Reset || o.Verdict == bytecode.Reject):
 	case o.Verdict != e.verdict:
 		return "another verdict"
-	case o.Redirected != e.redirected:
+	case o.Redirected != e.redirected, o.Redirected && o.Verdict == bytecode.Pass && o.To.Port() != model.RelayPort:
 		return "the redirection"
-	case o.Verdict == bytecode.Pass && (o.Translated || o.Masquerade || o.From.IsValid() || o.Mark != 0):
+	case o.Verdict == bytecode.Pass && (o.Translated != e.redirected || o.Masquerade || o.From.IsValid() || o.Mark != 0):
 		return "it is changed"
-	case o.Verdict == bytecode.Pass && o.Priority != 0 && c.Known == bytecode.New: // 4.46
+	case o.Verdict == bytecode.Pass && o.Priority != 0 && c.Known == bytecode.New && !e.redirected: // 4.46
 		return "it loses its priority"
 	}
 	return ""
@@ -241,6 +241,8 @@ func (e expectation) String() string {
 		return "pass, or drop"
 	case e.unchanged:
 		return "pass"
+	case e.redirected && e.verdict == bytecode.Pass:
+		return "reach the relay"
 	case len(e.targets) == 0:
 		return e.verdict.String()
 	}

@@ -30,6 +30,15 @@ const (
 // bridged is the name of clients whose packets a bridge forwards.
 const bridged = "behind a bridge"
 
+// Names of clients that try to reach another process at the port of the relay (4.47).
+const (
+	inVRF    = "in a VRF"
+	pretends = "a program with CAP_NET_RAW"
+)
+
+// admitted is the priority of packets that may reach the relay, which such a program can set.
+const admitted = 0x7265_6c61
+
 // otherBridge is not the one of the pods.
 const otherBridge = "br9"
 
@@ -64,7 +73,10 @@ func (w *World) classesOf(f *frontend, yield func(Class) bool) bool {
 				if a.IsUnspecified() && c.in == "" {
 					continue // no program can send such a packet
 				}
-				p := bytecode.Packet{Protocol: uint8(f.protocol), Source: c.source, Destination: a, SourcePort: clientPort, Port: port, In: c.in, Bridged: c.who == bridged}
+				p := bytecode.Packet{Protocol: uint8(f.protocol), Source: c.source, Destination: a, SourcePort: clientPort, Port: port, In: c.in, Bridged: c.who == bridged, InVRF: c.who == inVRF}
+				if c.who == pretends {
+					p.Priority = admitted
+				}
 				if !yield(Class{p, c.who}) {
 					return false
 				}
@@ -208,6 +220,9 @@ func (w *World) clientsOf(f *frontend, a netip.Addr) []client {
 	out = append(out, some(servers)...)
 	if w.config.DetectLocal == model.DetectBridgeInterface { // whose packets a bridge may forward (7.5)
 		out = append(out, client{w.pods[familyOf(a)].source, w.podInterface(), bridged}, client{outsiders[familyOf(a)], otherBridge, bridged})
+	}
+	if f.extra().Relay != model.NoRelay {
+		out = append(out, client{outsiders[familyOf(a)], outsideInterface, inVRF}, client{w.nodeAddress(familyOf(a)), "", pretends})
 	}
 	for _, p := range f.lists() {
 		last := lastOf(p)

@@ -17,7 +17,7 @@ type expectation struct {
 	waits      bool // the packet is not refused, and reaches no endpoint
 	mayRefuse  bool // it may be refused, too
 	targets    []target
-	redirected bool // to the relay, whose process lets the packet pass with rules of its own
+	redirected bool // to the relay
 	remembers  time.Duration
 	frontend   *frontend
 	scheduler  model.Scheduler // of several targets
@@ -86,6 +86,8 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 		return expectation{verdict: verdict}
 	case p.Known == bytecode.Older: // 9.42
 		return expectation{waits: true}
+	case f.extra().Relay != model.NoRelay && w.relaying[familyOf(p.Destination)] && !p.InVRF: // 4.96
+		return expectation{verdict: bytecode.Pass, redirected: true}
 	case f.extra().Relay != model.NoRelay: // 4.47
 		return expectation{verdict: bytecode.Reset, redirected: true}
 	}

@@ -32,7 +32,7 @@ var (
 // check proves the rules for some objects.
 func check(t *testing.T, k *proof.Kernel, s *model.Snapshot, c model.Config) {
 	t.Helper()
-	r, err := k.Become(s, c)
+	r, err := k.Become(proof.Phase{Snapshot: s, Config: c})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,9 @@ type World struct {
 	clusterIPs map[netip.Addr]bool // in use (4.25)
 	external   map[netip.Addr]bool // external IPs and load balancer addresses with a frontend
 	pings      map[netip.Addr]*frontend
-	all        []*frontend // the winners, in the order of the Services
-	relays     bool
+	all        []*frontend           // the winners, in the order of the Services
+	relays     bool                  // a Service asks for it
+	relaying   map[model.Family]bool // the process that relays has its port
 	hairpins   map[at]bool
 	pods       map[model.Family]client // one of each family
 	families   map[model.Family]bool   // in which anything is served
@@ -73,6 +74,14 @@ func NewWorld(s *model.Snapshot, c model.Config) *World {
 	w.settleHairpins()
 	w.settlePings()
 	return w
+}
+
+// Relay says that the process that relays has its port in a family, and lets connections pass (4.47).
+func (w *World) Relay(f model.Family) {
+	if w.relaying == nil {
+		w.relaying = make(map[model.Family]bool)
+	}
+	w.relaying[f] = true
 }
 
 // primary returns the node's first address of a family (6.3).

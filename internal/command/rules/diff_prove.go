@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fastpath"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/kernel/codec"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/prove"
@@ -112,5 +113,11 @@ func (o *diffOptions) proveKernel(c *cobra.Command, cfg *config.Config, log *slo
 		return nil, err
 	}
 	o.ShowPhase(c, "following packets of %d frontends", len(side.Routing.Routes))
-	return prove.Compare(r, prove.NewWorld(side.Snapshot, cfg.Node)), nil
+	w := prove.NewWorld(side.Snapshot, cfg.Node)
+	for _, f := range model.Families {
+		if now.Has(codec.FamilyNumber(f), nft.RelayTable) {
+			w.Relay(f)
+		}
+	}
+	return prove.Compare(r, w), nil
 }

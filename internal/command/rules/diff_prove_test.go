@@ -155,6 +155,22 @@ func TestProveForeign(t *testing.T) {
 	}
 }
 
+// TestProveRelay: connections to a relay are refused, or reach it while the process that relays has its table
+// (4.47, 12.69).
+func TestProveRelay(t *testing.T) {
+	ns, file := netlab.TestNamespace(t), commandline.WriteFile(t, "kind: Balance\nname: web\nlisten: 203.0.113.10:443\nbackends: [10.128.0.2:8443]\nrelay: true\n")
+	if r := program.RunIn(t, ns, "apply", "-f", file); r.Code != 0 {
+		t.Fatalf("apply: %+v", r)
+	}
+	for _, rules := range []string{"", "add table ip nftproxy-relay\nadd chain ip nftproxy-relay input { type filter hook input priority 98 ; }\n" +
+		"add rule ip nftproxy-relay input meta iifkind \"vrf\" accept\nadd rule ip nftproxy-relay input ct status dnat tcp dport 10245 meta priority set 7265:6c61"} {
+		loadRules(t, ns, rules)
+		if r := program.RunIn(t, ns, "diff", "--prove", "-f", file); r.Code != 0 || !strings.HasSuffix(r.Stdout, "all packets: equal\n") {
+			t.Errorf("with %q: %+v", rules, r)
+		}
+	}
+}
+
 // TestProveTakeover: the tables of kube-proxy 1.37, as it wrote them for these Services, are read like
 // all others, and the plan explains what changes when they go (12.69).
 func TestProveTakeover(t *testing.T) {

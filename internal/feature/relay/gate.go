@@ -92,7 +92,7 @@ func makeTable(f model.Family) (socket *os.File, err error) {
 	})
 	conn, err := nftconn.Open(nftables.AsLasting(), keep)
 	if err == nil {
-		err = addTable(conn, f)
+		err = AddTable(conn, f)
 		err = errors.Join(err, conn.CloseLasting())
 	}
 	if err != nil && socket != nil {
@@ -101,7 +101,7 @@ func makeTable(f model.Family) (socket *os.File, err error) {
 	return socket, err
 }
 
-// addTable adds
+// AddTable adds the table, whose chain is
 //
 //	chain input {
 //		type filter hook input priority 98; policy accept;
@@ -111,7 +111,7 @@ func makeTable(f model.Family) (socket *os.File, err error) {
 //
 // What arrives in a VRF goes to a listener that is bound to it, which is another process. The match
 // is a rule of its own: it ends the rule for devices without a kind, such as lo.
-func addTable(conn *nftables.Conn, f model.Family) error {
+func AddTable(conn *nftables.Conn, f model.Family) error {
 	family := map[model.Family]nftables.TableFamily{model.IPv4: nftables.TableFamilyIPv4, model.IPv6: nftables.TableFamilyIPv6}[f]
 	t := conn.AddTable(&nftables.Table{Name: nft.RelayTable, Family: family, Flags: nftables.TableFlagOwner})
 	accept := nftables.ChainPolicyAccept

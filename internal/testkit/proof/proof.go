@@ -2,6 +2,8 @@
 package proof
 
 import (
+	"slices"
+
 	"github.com/nftproxy/nftproxy/internal/bytecode"
 	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -26,8 +28,13 @@ type Kernel struct {
 	world    *prove.World // of which they are the rules
 }
 
-// Become carries out the plan that leads to the rules for some objects, and proves them.
-func (k *Kernel) Become(s *model.Snapshot, c model.Config) (*prove.Report, error) {
+// Become carries out the plan that leads to the rules for some objects, and proves them: where the
+// process that relays has ended, and where it has its port.
+func (k *Kernel) Become(p Phase) (*prove.Report, error) {
+	s, c := p.Snapshot, p.Config
+	if err := k.add(p.Others); err != nil {
+		return nil, err
+	}
 	before, after := k.world, prove.NewWorld(s, c)
 	if k.world = after; before == nil {
 		before = prove.NewWorld(&model.Snapshot{}, c)
@@ -45,7 +52,25 @@ func (k *Kernel) Become(s *model.Snapshot, c model.Config) (*prove.Report, error
 	if err != nil || wrong != nil {
 		return wrong, err
 	}
-	return after.Prove(&k.Rules), nil
+	report := after.Prove(&k.Rules)
+	if report.Wrong == 0 && slices.ContainsFunc(s.Services, func(s *model.Service) bool { return s.Extra().Relay != model.NoRelay }) {
+		return proveRelayed(prove.NewWorld(s, c), &k.Rules)
+	}
+	return report, nil
+}
+
+// add adds what another program adds to our sets. The next change begins with a comparison.
+func (k *Kernel) add(all []Interval) error {
+	current := &k.current
+	if k.follower != nil && len(all) > 0 {
+		current, k.follower.rules = &k.follower.memory.current, nil
+	}
+	for _, i := range all {
+		if err := i.add(&k.Rules, current); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // carryOut carries out the plan for some objects, and calls a function between its transactions.

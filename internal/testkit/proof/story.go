@@ -18,6 +18,7 @@ type Story struct {
 type Phase struct {
 	Snapshot *model.Snapshot
 	Config   model.Config
+	Others   []Interval // that another program has added before
 }
 
 // place is what JSON leaves out of a host.
@@ -29,12 +30,13 @@ type place struct {
 type stored struct {
 	Snapshot *model.Snapshot
 	Config   model.Config
+	Others   []Interval
 	Places   [][]place
 }
 
 // MarshalJSON writes the places of hosts, too.
 func (p Phase) MarshalJSON() ([]byte, error) {
-	out := stored{p.Snapshot, p.Config, make([][]place, len(p.Snapshot.Slices))}
+	out := stored{p.Snapshot, p.Config, p.Others, make([][]place, len(p.Snapshot.Slices))}
 	for i, s := range p.Snapshot.Slices {
 		for _, h := range s.Hosts {
 			out.Places[i] = append(out.Places[i], place{h.Place.Node(), h.Place.Zone(), h.Place.ForZones(), h.Place.ForNodes()})
@@ -49,7 +51,7 @@ func (p *Phase) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	p.Snapshot, p.Config = in.Snapshot, in.Config
+	p.Snapshot, p.Config, p.Others = in.Snapshot, in.Config, in.Others
 	for i, s := range p.Snapshot.Slices {
 		for j := range s.Hosts {
 			at := in.Places[i][j]

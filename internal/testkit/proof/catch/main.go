@@ -46,7 +46,7 @@ func run(args []string) (*prove.Example, error) {
 	for _, s := range stories {
 		k := proof.Kernel{Between: s.Between, Follows: s.Follows}
 		for _, p := range s.Phases {
-			r, err := k.Become(p.Snapshot, p.Config)
+			r, err := k.Become(p)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.Name, err)
 			}
