@@ -170,7 +170,7 @@ func (e *expectation) differs(c *Class, got []bytecode.Result, may tolerance) st
 		return "another verdict"
 	case o.Redirected != e.redirected, o.Redirected && o.Verdict == bytecode.Pass && o.To.Port() != model.RelayPort:
 		return "the redirection"
-	case o.Verdict == bytecode.Pass && (o.Translated != e.redirected || o.Masquerade || o.From.IsValid() || o.Mark != 0):
+	case o.Verdict == bytecode.Pass && (o.Translated != e.redirected || (o.Masquerade || o.From.IsValid()) && !e.mayMasquerade || o.Mark != 0):
 		return "it is changed"
 	case o.Verdict == bytecode.Pass && o.Priority != 0 && c.Known == bytecode.New && !e.redirected: // 4.46
 		return "it loses its priority"

@@ -18,10 +18,12 @@ type expectation struct {
 	mayRefuse  bool // it may be refused, too
 	targets    []target
 	redirected bool // to the relay
-	remembers  time.Duration
-	frontend   *frontend
-	scheduler  model.Scheduler // of several targets
-	forwarded  bool            // with the priority of the type of service (4.46)
+	// mayMasquerade is of redirected packets of this machine: rules of ranges may find them.
+	mayMasquerade bool
+	remembers     time.Duration
+	frontend      *frontend
+	scheduler     model.Scheduler // of several targets
+	forwarded     bool            // with the priority of the type of service (4.46)
 }
 
 // target is an endpoint that the connection may reach.
@@ -87,7 +89,7 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 	case p.Known == bytecode.Older: // 9.42
 		return expectation{waits: true}
 	case f.extra().Relay != model.NoRelay && w.relaying[familyOf(p.Destination)] && !p.InVRF: // 4.96
-		return expectation{verdict: bytecode.Pass, redirected: true}
+		return expectation{verdict: bytecode.Pass, redirected: true, mayMasquerade: p.In == "" && w.hasRanges(p.Destination)}
 	case f.extra().Relay != model.NoRelay: // 4.47
 		return expectation{verdict: bytecode.Reset, redirected: true}
 	}
