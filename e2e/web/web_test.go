@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	patience = 30 * time.Second
+	patience = time.Minute
 	origin   = "http://127.0.0.1:10249"
 	page     = origin + "/web/"
 	// browser is the program itself: the command in /usr/bin is a script, and its end

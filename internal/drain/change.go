@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -185,11 +188,21 @@ type changesItem struct {
 	Weight     *int   `json:"weight,omitempty" yaml:",omitempty"`
 	FileWeight *int   `json:"fileWeight,omitempty" yaml:"fileWeight,omitempty"`
 	Since      string `json:"since,omitempty" yaml:",omitempty"`
-	By         string `json:"by,omitempty" yaml:",omitempty"`
+	By         line   `json:"by,omitempty" yaml:",omitempty"`
+}
+
+// line is a text that is written on one line: the file is not read with tabs in its indentation.
+type line string
+
+func (l line) MarshalYAML() (any, error) {
+	if strings.ContainsFunc(string(l), unicode.IsControl) {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle, Value: string(l)}, nil
+	}
+	return string(l), nil
 }
 
 func (l Changes) addItem(it changesItem) (field string, err error) {
-	r := ChangeEntry{Balance: it.Balance, Server: it.Server, Weight: it.Weight, FileWeight: it.FileWeight, By: it.By}
+	r := ChangeEntry{Balance: it.Balance, Server: it.Server, Weight: it.Weight, FileWeight: it.FileWeight, By: string(it.By)}
 	if r.Since, err = parseSince(it.Since); err != nil {
 		return "since", err
 	}
@@ -198,7 +211,7 @@ func (l Changes) addItem(it changesItem) (field string, err error) {
 
 func (l Changes) items() (out []changesItem) {
 	for _, r := range l.Entries() {
-		out = append(out, changesItem{r.Balance, r.Server, r.Weight, r.FileWeight, sinceText(r.Since), strings.ToValidUTF8(r.By, "\ufffd")})
+		out = append(out, changesItem{r.Balance, r.Server, r.Weight, r.FileWeight, sinceText(r.Since), line(strings.ToValidUTF8(r.By, "\ufffd"))})
 	}
 	return out
 }

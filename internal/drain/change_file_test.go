@@ -12,7 +12,7 @@ import (
 
 // FuzzChangesFile: changes are read as they were written, whatever the name of the user who made them.
 func FuzzChangesFile(f *testing.F) {
-	for _, by := range []string{"", "root", "a: b", "- x", "#", "?", "0x1", "yes", "null", "a\tb", "\u0085", "\xff", "\x00"} {
+	for _, by := range []string{"", "root", "a: b", "- x", "#", "?", "0x1", "yes", "null", "a\tb", "\t\n", "a\n\tb", "\u0085", "\xff", "\x00"} {
 		f.Add(by)
 	}
 	f.Fuzz(func(t *testing.T, by string) {
