@@ -330,10 +330,11 @@ const otherType = 200
 
 // unusedPort returns a port that no frontend of an address has, if there is one.
 func (w *World) unusedPort(a address) uint16 {
-	for port := uint16(1); port != 0; port += 4099 {
-		if w.serving(at{a, port}) == nil {
-			return port
+	port, known := w.unusedPorts[a]
+	if !known {
+		for port = 1; port != 0 && w.serving(at{a, port}) != nil; port += 4099 {
 		}
+		w.unusedPorts[a] = port
 	}
-	return 0
+	return port
 }

@@ -32,6 +32,7 @@ type World struct {
 	// endpointAddresses are those of all slices.
 	endpointAddresses map[netip.Addr]bool
 	withoutTables     map[*model.Service]bool // that would have some
+	unusedPorts       map[address]uint16      // those that were asked for
 }
 
 // at is what clients dial.
@@ -47,7 +48,7 @@ type address struct {
 
 // NewWorld reads the objects as a node of this configuration does.
 func NewWorld(s *model.Snapshot, c model.Config) *World {
-	w := &World{config: c, snapshot: s, node: model.Node{Name: c.NodeName}, pods: make(map[model.Family]client)}
+	w := &World{config: c, snapshot: s, node: model.Node{Name: c.NodeName}, pods: make(map[model.Family]client), unusedPorts: make(map[address]uint16)}
 	for _, n := range s.Nodes {
 		if n.Name == c.NodeName {
 			w.node = *n
