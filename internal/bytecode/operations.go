@@ -244,10 +244,10 @@ func (r *runner) choose(s *run, o *op) {
 func (r *runner) find(s *run, o *op) *element {
 	key := s.registers[o.from:]
 	if !o.set.is(unix.NFT_SET_EVAL) {
-		return o.set.find(key)
+		return r.findAt(s, o.set, key)
 	}
 	for l := s.left; l != nil; l = l.before {
-		if l.set == o.set && bytes.HasPrefix(key, []byte(l.element.Key)) {
+		if r.isOne(l.set, o.set) && bytes.HasPrefix(key, []byte(l.element.Key)) {
 			if l.element.Deleted {
 				return nil
 			}
@@ -265,6 +265,9 @@ func (r *runner) find(s *run, o *op) *element {
 	}
 	return o.set.find(key)
 }
+
+// isOne reports whether two sets are the same one, before and after a commit.
+func (r *runner) isOne(a, b *set) bool { return a == b || r.commit != nil && r.commit.twins[a] == b }
 
 // change adds an element to a dynamic set, or deletes it. The rule ends where a set is full.
 func (r *runner) change(s *run, o *op) bool {

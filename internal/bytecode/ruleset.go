@@ -28,6 +28,7 @@ const destroySetElement = 30
 type Ruleset struct {
 	tables   map[tableKey]*table
 	compiled map[uint8]*[hooks][]*chain // base chains by family; nil: rules have changed
+	changes  int                        // all so far
 }
 
 type tableKey struct {
@@ -38,6 +39,7 @@ type tableKey struct {
 type table struct {
 	tableKey
 	dormant bool
+	born    int // the number of the change that has added it
 	sets    map[string]*set
 	chains  map[string]*chain
 }
@@ -51,6 +53,8 @@ type chain struct {
 	isNAT    bool
 	drops    bool // its policy
 	rules    [][]op
+	// The numbers of the changes that have added the chain, and that were the last to change its rules.
+	born, changed int
 }
 
 const hooks = unix.NF_INET_POST_ROUTING + 1
@@ -72,6 +76,7 @@ func (r *Ruleset) Change(m Message) error {
 		r.tables = make(map[tableKey]*table)
 	}
 	r.compiled = nil
+	r.changes++
 	var err error
 	c := change{ruleset: r, family: m.Data[0], attributes: collect(netlinkio.ReadMessage(m.Data, &err))}
 	if err == nil {
@@ -110,7 +115,7 @@ func (c *change) run(typ uint16) error {
 		return c.addRule(t)
 	case unix.NFT_MSG_DELRULE:
 		if of := t.chains[c.text(unix.NFTA_RULE_CHAIN)]; of != nil {
-			of.rules = nil
+			of.rules, of.changed = nil, c.ruleset.changes
 		}
 	case unix.NFT_MSG_NEWSET:
 		return c.addSet(t)
@@ -159,14 +164,14 @@ func (t *table) deleteChain(name string) error {
 func (c *change) addTable(known *table) {
 	k := tableKey{c.family, c.text(unix.NFTA_TABLE_NAME)}
 	if known == nil {
-		known = &table{tableKey: k, sets: make(map[string]*set), chains: make(map[string]*chain)}
+		known = &table{tableKey: k, born: c.ruleset.changes, sets: make(map[string]*set), chains: make(map[string]*chain)}
 		c.ruleset.tables[k] = known
 	}
 	known.dormant = c.number(unix.NFTA_TABLE_FLAGS)&unix.NFT_TABLE_F_DORMANT != 0
 }
 
 func (c *change) addChain(t *table) (err error) {
-	out := &chain{table: t, name: c.text(unix.NFTA_CHAIN_NAME)}
+	out := &chain{table: t, name: c.text(unix.NFTA_CHAIN_NAME), born: c.ruleset.changes}
 	if out.isBase = c.has(unix.NFTA_CHAIN_HOOK); out.isBase {
 		hook := collect(netlinkio.Read(c.attributes[unix.NFTA_CHAIN_HOOK].Data, &err))
 		out.hook, out.priority = hook.number(unix.NFTA_HOOK_HOOKNUM), int32(hook.number(unix.NFTA_HOOK_PRIORITY))
@@ -190,7 +195,7 @@ func (c *change) addRule(t *table) error {
 			return fmt.Errorf("a rule of chain %q loads from %s what its register cannot hold", of.name, o.setName)
 		}
 	}
-	of.rules = append(of.rules, rule)
+	of.rules, of.changed = append(of.rules, rule), c.ruleset.changes
 	return err
 }
 
@@ -213,7 +218,7 @@ func (r *Ruleset) Only(names ...string) *Ruleset {
 }
 
 func (r *Ruleset) only(keeps func(table string) bool) *Ruleset {
-	out := &Ruleset{tables: make(map[tableKey]*table)}
+	out := &Ruleset{tables: make(map[tableKey]*table), changes: r.changes}
 	for k, t := range r.tables {
 		if keeps(k.name) {
 			out.tables[k] = t.clone()
@@ -223,7 +228,7 @@ func (r *Ruleset) only(keeps func(table string) bool) *Ruleset {
 }
 
 func (t *table) clone() *table {
-	out := &table{t.tableKey, t.dormant, make(map[string]*set, len(t.sets)), make(map[string]*chain, len(t.chains))}
+	out := &table{t.tableKey, t.dormant, t.born, make(map[string]*set, len(t.sets)), make(map[string]*chain, len(t.chains))}
 	for name, s := range t.sets {
 		other := *s
 		other.all = make(map[string]*element, len(s.all))

@@ -43,6 +43,9 @@ type run struct {
 	registers [64 + 16]byte
 	share     float64
 	steps     int
+
+	isNew     bool // the rules of the base chain are those after the commit
+	differing int  // what the packet has met so far that the commit changes
 }
 
 type tuple struct {
@@ -77,6 +80,12 @@ type runner struct {
 	path    *[hooks][]*chain
 	pending []run
 	results []Result
+
+	commit      *Commit // nil: none
+	moments     moments
+	differing   int  // the most that a way of the packet has met
+	differs     bool // a rule or an element that it has met
+	inIntervals bool // one of them was in an interval
 }
 
 // Follow returns how a packet may end. The shares of the results add up to 1.
@@ -84,12 +93,21 @@ func (m *Machine) Follow(p Packet) []Result {
 	if m.Rules.compiled == nil {
 		m.Rules.compile()
 	}
-	family := uint8(unix.NFPROTO_IPV4)
+	r := runner{machine: m, packet: &p, path: m.Rules.compiled[familyOf(p)]}
+	return r.follow()
+}
+
+func familyOf(p Packet) uint8 {
 	if p.Destination.Is6() {
-		family = unix.NFPROTO_IPV6
+		return unix.NFPROTO_IPV6
 	}
-	r := runner{machine: m, packet: &p, path: m.Rules.compiled[family], pending: append(m.pending[:0], run{})}
-	r.pending[0].start(&p)
+	return unix.NFPROTO_IPV4
+}
+
+func (r *runner) follow() []Result {
+	m := r.machine
+	r.pending = append(m.pending[:0], run{})
+	r.pending[0].start(r.packet)
 	for len(r.pending) > 0 {
 		last := len(r.pending) - 1
 		m.now = r.pending[last]
@@ -238,8 +256,10 @@ func (r *runner) nextChain(s *run) bool {
 			if c.isNAT && (at.again || s.decided(at.hook)) {
 				continue
 			}
-			s.stack[0], s.depth = frame{chain: c}, 1
-			return true
+			if c = r.enter(s, c); c != nil {
+				s.stack[0], s.depth = frame{chain: c}, 1
+				return true
+			}
 		}
 		s.base = 0
 		s.phase++
@@ -330,7 +350,7 @@ func (r *runner) leave(s *run, o *op, v verdict) bool {
 				s.depth--
 			}
 		}
-		s.stack[s.depth] = frame{chain: v.to}
+		s.stack[s.depth] = frame{chain: r.inGeneration(s, v.to)}
 		s.depth++
 	default:
 		s.unknown(o, "a verdict to queue a packet")

@@ -29,6 +29,7 @@ type set struct {
 	dataType              uint32
 	keyLength, dataLength int
 	hasExpression         bool                // of each element, such as a counter
+	born                  int                 // the number of the change that has added it
 	fields                []int               // lengths of concatenated fields, in bytes
 	all                   map[string]*element // by the key, with its end and whether it ends an interval
 	// Of intervals, after link: single fields by their start, and concatenations by the bytes
@@ -53,7 +54,7 @@ func (s *set) is(flag uint32) bool { return s.flags&flag != 0 }
 
 func (c *change) addSet(t *table) (err error) {
 	s := &set{dataType: c.number(unix.NFTA_SET_DATA_TYPE), name: c.text(unix.NFTA_SET_NAME), flags: c.number(unix.NFTA_SET_FLAGS), keyLength: int(c.number(unix.NFTA_SET_KEY_LEN)), dataLength: int(c.number(unix.NFTA_SET_DATA_LEN)), all: make(map[string]*element)}
-	s.hasExpression = c.has(setExpression)
+	s.hasExpression, s.born = c.has(setExpression), c.ruleset.changes
 	if known := t.sets[s.name]; known != nil {
 		if known.flags != s.flags || known.keyLength != s.keyLength || known.dataLength != s.dataLength || known.dataType != s.dataType || known.hasExpression != s.hasExpression {
 			return fmt.Errorf("there is another set %q", s.name)

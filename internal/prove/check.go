@@ -194,20 +194,30 @@ func (e *expectation) chooses(c *Class, by bytecode.Chooser) bool {
 	return by.Kind == "counter"
 }
 
-func (e *expectation) differsInTargets(c *Class, got []bytecode.Result, may tolerance) string {
+// reaches returns the target that a packet reaches, or why it reaches none as it must.
+func (e *expectation) reaches(c *Class, r *bytecode.Result) (i int, why string) {
 	dialled := netip.AddrPortFrom(c.Destination, c.Port)
+	i = slices.IndexFunc(e.targets, func(t target) bool { return t.at == r.To && t.hasSource(r) })
+	switch {
+	case r.Verdict != bytecode.Pass:
+		return i, "another verdict"
+	case i < 0:
+		return i, "another endpoint, or its source"
+	case r.Translated == (r.To == dialled), r.Redirected, r.Mark != 0:
+		return i, "another translation"
+	case r.Priority > 1, r.Priority != 0 && e.forwarded: // 4.46
+		return i, "it leaves with another priority"
+	}
+	return i, ""
+}
+
+func (e *expectation) differsInTargets(c *Class, got []bytecode.Result, may tolerance) string {
 	found, from := make([]float64, len(e.targets)), make([]map[netip.Addr]float64, len(e.targets))
 	for _, r := range got {
-		i := slices.IndexFunc(e.targets, func(t target) bool { return t.at == r.To && t.hasSource(&r) })
+		i, why := e.reaches(c, &r)
 		switch {
-		case r.Verdict != bytecode.Pass:
-			return "another verdict"
-		case i < 0:
-			return "another endpoint, or its source"
-		case r.Translated == (r.To == dialled), r.Redirected, r.Mark != 0:
-			return "another translation"
-		case r.Priority > 1, r.Priority != 0 && e.forwarded: // 4.46
-			return "it leaves with another priority"
+		case why != "":
+			return why
 		case len(e.targets) > 1 && !e.chooses(c, r.By):
 			return "another scheduler: " + r.By.Kind
 		}

@@ -40,15 +40,29 @@ func (k *Kernel) Become(p Phase) (*prove.Report, error) {
 		before = prove.NewWorld(&model.Snapshot{}, c)
 	}
 	var wrong *prove.Report
-	err := k.carryOut(s, c, func() error {
-		if !k.Between {
-			return nil
-		}
-		if r := after.ProveBetween(before, &k.Rules); r.Wrong > 0 && wrong == nil {
+	note := func(r *prove.Report) {
+		if r.Wrong > 0 && wrong == nil {
 			wrong = r
+		}
+	}
+	var last *bytecode.Ruleset
+	if k.Between {
+		last = k.Rules.Clone()
+	}
+	committed := func() {
+		note(after.ProveUnderWay(before, bytecode.NewCommit(last, &k.Rules)))
+		last = k.Rules.Clone()
+	}
+	err := k.carryOut(s, c, func() error {
+		if k.Between {
+			note(after.ProveBetween(before, &k.Rules))
+			committed()
 		}
 		return nil
 	})
+	if err == nil && k.Between {
+		committed()
+	}
 	if err != nil || wrong != nil {
 		return wrong, err
 	}

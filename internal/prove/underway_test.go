@@ -1,0 +1,73 @@
+package prove_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/bytecode"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/prove"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/source/files"
+)
+
+// TestUnderWay: a port moves from a range to a frontend of its own, and a Service gets more endpoints. In one
+// transaction, packets that are under way while the kernel commits it are refused. In those of the plan none is.
+func TestUnderWay(t *testing.T) {
+	const endpoints = "addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: "
+	objects := func(service, addresses string) *model.Snapshot {
+		text := "apiVersion: v1\nkind: Service\n" + service + "\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n" +
+			"metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}\n" + endpoints + addresses
+		in, err := (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text), Keep: true}).Load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in.Snapshot
+	}
+	const one, three = "[{addresses: [10.128.0.1]}]", "[{addresses: [10.128.0.1]}, {addresses: [10.128.0.2]}, {addresses: [10.128.0.3]}]"
+	inRange := "metadata: {name: web, annotations: {nftproxy.dev/ports: '70-90/tcp, 4000-4999/tcp'}}\nspec: {clusterIP: 10.96.0.10, ports: [{name: more, port: 8000}]}"
+	alone := "metadata: {name: web, annotations: {nftproxy.dev/ports: 4000-4999/tcp}}\nspec: {clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}"
+	for name, c := range map[string]struct {
+		before, after *model.Snapshot
+		packet        string
+	}{
+		"a port that moves": {objects(inRange, one), objects(alone, one), "tcp 10.96.0.10:80 "},
+		"another lane":      {objects(alone, one), objects(alone, three), "tcp 10.96.0.10:80 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := model.Config{NodeName: "node-1"}
+			current, next := render.Render(model.Resolve(c.before, config)), render.Render(model.Resolve(c.after, config))
+			p := plan.Diff(current, next)
+			for _, transactions := range [][]*plan.Plan{p.Phases(), {p}} {
+				var rules bytecode.Ruleset
+				if err := codec.CarryOut(plan.Diff(&nft.Ruleset{}, current), &rules, nil); err != nil {
+					t.Fatal(err)
+				}
+				r := commit(t, transactions, &rules, prove.NewWorld(c.before, config), prove.NewWorld(c.after, config))
+				if len(transactions) > 1 {
+					checkReport(t, r)
+				} else if r.Wrong == 0 || !strings.HasPrefix(r.Examples[0].Class.String(), c.packet) {
+					t.Errorf("of one transaction, packets to %s are not wrong: %+v", c.packet, r)
+				}
+			}
+		})
+	}
+}
+
+// commit carries out transactions, and returns the report of the first that harms packets under way, or of the last.
+func commit(t *testing.T, transactions []*plan.Plan, rules *bytecode.Ruleset, before, after *prove.World) (r *prove.Report) {
+	t.Helper()
+	for _, p := range transactions {
+		last := rules.Clone()
+		if err := codec.CarryOutPhase(p, rules); err != nil {
+			t.Fatal(err)
+		}
+		if r = after.ProveUnderWay(before, bytecode.NewCommit(last, rules)); r.Wrong > 0 {
+			break
+		}
+	}
+	return r
+}
