@@ -14,7 +14,9 @@ import (
 // have neither rules nor elements before, and maps that it deletes none after.
 type Commit struct {
 	// Replaces reports whether a table ends, and another one of its name begins.
-	Replaces      bool
+	Replaces bool
+	// Exchanges reports whether a chain that is there before and after gets other rules.
+	Exchanges     bool
 	before, after *Ruleset
 	twins         map[*set]*set     // of before, and of after: the same set of the other one
 	newer, older  map[*chain]*chain // chains of before and after, with the same one of the other or nil
@@ -60,7 +62,8 @@ func (c *Commit) add(before, after *table) {
 		switch other := after.chains[name]; {
 		case other != nil && other.born == old.born:
 			c.newer[old], c.older[other] = other, old
-			c.rules = c.rules || other.changed != old.changed
+			c.Exchanges = c.Exchanges || other.changed != old.changed
+			c.rules = c.rules || c.Exchanges
 		default:
 			c.newer[old], c.rules = nil, true
 		}

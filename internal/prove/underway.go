@@ -50,6 +50,7 @@ func (w *World) promises(before *World, commit *bytecode.Commit, c Class) *under
 			u.wants = append(wants, expectation{unchanged: true}) // what bridges tables refuses nothing
 		}
 	case old == nil || now == nil || old.service.Name != now.service.Name || old.kind != now.kind || old.addr != now.addr:
+	case old.isRange() != now.isRange() && (commit.Exchanges || before.isShared(&c.Packet) || w.isShared(&c.Packet)), old.isRange() && now.isRange() && old.target != now.target:
 	case commit.Replaces && (old.ranged || now.ranged || len(old.lists())+len(now.lists()) > 0): // a new table has no intervals for a moment
 	case !before.admits(old, c.Source) && !w.admits(now, c.Source):
 		if slices.Equal(old.lists(), now.lists()) {
@@ -68,6 +69,12 @@ func (w *World) promises(before *World, commit *bytecode.Commit, c Class) *under
 		}
 	}
 	return u
+}
+
+// isShared reports whether a range would serve a packet if the frontend of its port did not.
+func (w *World) isShared(p *bytecode.Packet) bool {
+	f := w.servingPacket(p)
+	return !f.isRange() && slices.ContainsFunc(w.ranges[f.address], func(r *frontend) bool { return r.port <= p.Port && p.Port <= r.end() })
 }
 
 // servingPacket returns the frontend that serves a packet; nil: none does.
