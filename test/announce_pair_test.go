@@ -122,10 +122,10 @@ func (a *announcer) gets() time.Duration {
 	return time.Since(begin)
 }
 
-// probes returns how often other machines have asked for an address since that is counted.
-func (a *announcer) probes() (n int) {
+// packets returns the packets of a named counter.
+func (a *announcer) packets(counter ...string) (n int) {
 	a.pair.Helper()
-	out, err := a.Output("nft", "list", "counter", "arp", "count", "probes")
+	out, err := a.Output("nft", append([]string{"list", "counter"}, counter...)...)
 	if err != nil {
 		a.pair.Fatal(err)
 	}
@@ -161,10 +161,10 @@ func (a *announcer) health(code int) {
 }
 
 // serves asks once in each family, and returns the machines that have masqueraded the client.
-func (p *pair) serves() string {
+func (p *pair) serves(wait time.Duration) string {
 	var by []string
 	for _, f := range model.Families {
-		answer, err := p.client.Ask("tcp", netip.AddrPortFrom(pairAddresses[f], 80), silence)
+		answer, err := p.client.Ask("tcp", netip.AddrPortFrom(pairAddresses[f], 80), wait)
 		switch {
 		case err != nil:
 			by = append(by, "none")
@@ -181,7 +181,7 @@ func (p *pair) serves() string {
 func (p *pair) served(by *announcer) {
 	p.Helper()
 	eventually(p.T, func() error {
-		if got := p.serves(); got != by.Name+" "+by.Name {
+		if got := p.serves(silence); got != by.Name+" "+by.Name {
 			return fmt.Errorf("served by %s, want %s", got, by.Name)
 		}
 		return nil
@@ -203,11 +203,15 @@ func TestPairOfMachines(t *testing.T) {
 
 	// Three attempts of the second machine change nothing.
 	p.first.TestScript(t, `nft "table arp count { counter probes { }; chain input { type filter hook input priority 0; arp saddr ip 0.0.0.0 counter name probes; }; }"`)
-	for p.first.probes() < 3 {
-		if by := p.serves(); by != "first first" && p.serves() != "first first" { // a busy machine may be late once
+	p.second.TestScript(t, `nft "table inet count { counter taken { }; chain pre { type filter hook prerouting priority -300; ip daddr 10.9.0.100 counter name taken; ip6 daddr fd00:9::100 counter name taken; }; }"`)
+	for p.first.packets("arp", "count", "probes") < 3 {
+		if by := p.serves(patience); by != "first first" {
 			t.Fatalf("served by %s while the second machine asks for the addresses", by)
 		}
 		await.Pace(nil, 20*time.Millisecond)
+	}
+	if n := p.second.packets("inet", "count", "taken"); n > 0 {
+		t.Errorf("the second machine has got %d packets to the addresses", n)
 	}
 	if log := p.first.log.String(); strings.Contains(log, "another machine") || strings.Contains(log, "withdrawn") {
 		t.Errorf("the first machine: %s", log)
@@ -224,6 +228,9 @@ func TestPairOfMachines(t *testing.T) {
 	p.first.TestScript(t, prohibit, "add", p.server.IPv4.String(), p.server.IPv6.String())
 	fmt.Fprintf(t.Output(), "without a server on the first machine, the second one has the addresses after %s\n", p.second.gets())
 	p.served(p.second)
+	if p.second.packets("inet", "count", "taken") == 0 {
+		t.Error("no packet is counted that the second machine gets")
+	}
 	p.first.says("CheckFailing")
 	p.first.health(http.StatusServiceUnavailable)
 	p.first.TestScript(t, prohibit, "del", p.server.IPv4.String(), p.server.IPv6.String())
@@ -282,7 +289,7 @@ func TestPairStartsTogether(t *testing.T) {
 	if strings.Contains(p.second.has(), pairAddresses[model.IPv4].String()) && strings.Contains(p.first.has(), pairAddresses[model.IPv4].String()) {
 		t.Error("both have the IPv4 address")
 	}
-	if by := p.serves(); strings.Contains(by, "none") {
+	if by := p.serves(patience); strings.Contains(by, "none") {
 		t.Errorf("served by %s", by)
 	}
 }
