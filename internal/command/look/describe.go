@@ -114,7 +114,7 @@ func frontendsOf(p *api.DescribedPort) (out []model.Frontend) {
 }
 
 func (o *describeOptions) run(c *cobra.Command, name string) error {
-	s, err := answer(&o.Options, c, name, o.fromObjects, o.running)
+	s, err := answer(&o.Options, c, name, describeObjects, o.running)
 	if err != nil {
 		return err
 	}
@@ -126,16 +126,8 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 	return o.output.Print(c.OutOrStdout(), s, func(w io.Writer) error { return show.Description(w, s, time.Now(), o.output.Paint) })
 }
 
-func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*api.Description, error) {
-	cfg, log, err := o.LoadConfig(c)
-	if err != nil {
-		return nil, err
-	}
-	snapshot, err := o.ReadObjects(c, cfg, log)
-	if err != nil {
-		return nil, err
-	}
-	router := snapshot.Route(cfg.Node)
+func describeObjects(question string, snapshot *model.Snapshot, node model.Config) (*api.Description, error) {
+	router := snapshot.Route(node)
 	name, err := api.Resolve(question, router.Names(), router.Words())
 	if err != nil {
 		return nil, err

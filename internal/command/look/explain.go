@@ -93,7 +93,7 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	result, err := answer(&o.Options, c, q, o.fromObjects, o.fromKernel)
+	result, err := answer(&o.Options, c, q, common.ExplainObjects, o.fromKernel)
 	if err != nil {
 		return err
 	}
@@ -102,14 +102,22 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 
 // answer answers a question from the files or the cluster that the flags name, else from
 // what this node serves.
-func answer[Q, A any](o *command.Options, c *cobra.Command, q Q, fromObjects, fromNode func(*cobra.Command, Q) (A, error)) (a A, err error) {
-	if o.NamesObjects() {
-		return fromObjects(c, q)
+func answer[Q, A any](o *command.Options, c *cobra.Command, q Q, fromObjects func(Q, *model.Snapshot, model.Config) (A, error), fromNode func(*cobra.Command, Q) (A, error)) (a A, err error) {
+	if !o.NamesObjects() {
+		if err := onlyForObjects(c); err != nil {
+			return a, err
+		}
+		return fromNode(c, q)
 	}
-	if err := onlyForObjects(c); err != nil {
+	cfg, log, err := o.LoadConfig(c)
+	if err != nil {
 		return a, err
 	}
-	return fromNode(c, q)
+	snapshot, err := o.ReadObjects(c, cfg, log)
+	if err != nil {
+		return a, err
+	}
+	return fromObjects(q, snapshot, cfg.Node)
 }
 
 // onlyForObjects refuses flags without an effect on the rules in the kernel.
@@ -122,18 +130,6 @@ func onlyForObjects(c *cobra.Command) (err error) {
 		}
 	})
 	return err
-}
-
-func (o *explainOptions) fromObjects(c *cobra.Command, q common.Question) (*explain.Result, error) {
-	cfg, log, err := o.LoadConfig(c)
-	if err != nil {
-		return nil, err
-	}
-	snapshot, err := o.ReadObjects(c, cfg, log)
-	if err != nil {
-		return nil, err
-	}
-	return common.ExplainObjects(q, snapshot, cfg.Node)
 }
 
 // fromKernel traces through the rules in the kernel. The running nftproxy has the objects
