@@ -112,7 +112,7 @@ type InForce struct {
 	Objects json.RawMessage `json:"objects,omitempty"`
 }
 
-// Comparison is what the kernel holds beside the rules that a daemon wants, by its objects.
+// Comparison lists, by object, where the kernel differs from the rules that a daemon wants.
 type Comparison struct {
 	APIVersion Version `json:"apiVersion"`
 	Version    string  `json:"version"` // of nftproxy

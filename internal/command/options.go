@@ -57,7 +57,7 @@ func AddFiles(c *cobra.Command, files *[]string) {
 	})
 }
 
-// AddFlags adds the flags that lead from objects to rules, and those of the log.
+// AddFlags adds the flags that decide how objects become rules, and the flags of the log.
 func (o *Options) AddFlags(c *cobra.Command) {
 	AddFiles(c, &o.Files)
 	o.Settings = config.NewFlags(c.Flags())

@@ -44,9 +44,8 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	return r
 }
 
-// joinOutcomes merges outcomes with the same ending in two steps: those of the same lane that differ in the slot
-// only, because an endpoint may have several, then those that differ in the path only, for example because
-// the counter for the slot is chosen at random. It keeps the likeliest path.
+// joinOutcomes merges outcomes that end alike, in two steps: first within a lane, where an endpoint may have
+// several slots, then across paths, for example where the counter for the slot is chosen at random. It keeps the likeliest path.
 func joinOutcomes(outcomes []Outcome) []Outcome {
 	outcomes = mergeOutcomes(outcomes, func(a, b *Outcome) bool { return a.lane == b.lane && a.lane != "" }, func(into, o *Outcome) {
 		into.Slots = append(into.Slots, o.Slots...)

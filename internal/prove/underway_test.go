@@ -15,7 +15,7 @@ import (
 )
 
 // TestUnderWay: a port moves from a range to a frontend of its own, and a Service gets more endpoints. In one
-// transaction, packets that are under way while the kernel commits it are refused. In those of the plan none is.
+// transaction, packets that are under way while the kernel commits it are refused. The plan's own transactions refuse none.
 func TestUnderWay(t *testing.T) {
 	const endpoints = "addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: "
 	objects := func(service, addresses string) *model.Snapshot {

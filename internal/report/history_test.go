@@ -32,7 +32,7 @@ func syncOf(at time.Time, changes ...model.RouteChange) *agent.Sync {
 	return &agent.Sync{Started: at, Routes: changes}
 }
 
-// TestHistoryOfBalance: 11.27. A change of a Balance is told in its words, also of one that is gone.
+// TestHistoryOfBalance: 11.27. Changes of a Balance are described in its own terms, even after it is gone.
 func TestHistoryOfBalance(t *testing.T) {
 	var h history
 	now := time.Now()

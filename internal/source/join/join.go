@@ -43,7 +43,10 @@ type Joined struct {
 	of     map[model.ServiceName]model.ServiceState
 	nodes  []*model.Node
 	ranges []netip.Prefix
-	hidden map[model.ServiceName]struct{} // Services of the cluster that files replace
+	// completed are the Services of the files that take endpoints of a Service of the
+	// cluster, by the name of that: a change of the cluster costs what it changes.
+	completed map[model.ServiceName]map[model.ServiceName]struct{}
+	hidden    map[model.ServiceName]struct{} // Services of the cluster that files replace
 }
 
 // latch is a context that ends when something is known.
@@ -64,9 +67,10 @@ func (l *latch) isClosed() bool { return l.Err() != nil }
 func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) *Joined {
 	j := &Joined{
 		files: files, cluster: cluster, log: cluster.Log, filesKnown: newLatch(), clusterKnown: newLatch(), filesTried: newLatch(),
-		of:      make(map[model.ServiceName]model.ServiceState),
-		hidden:  make(map[model.ServiceName]struct{}),
-		pending: make(map[model.ServiceName]struct{}),
+		of:        make(map[model.ServiceName]model.ServiceState),
+		completed: make(map[model.ServiceName]map[model.ServiceName]struct{}),
+		hidden:    make(map[model.ServiceName]struct{}),
+		pending:   make(map[model.ServiceName]struct{}),
 	}
 	if dialer != nil {
 		dialer.Follow(j.endpointsFor)
@@ -145,12 +149,8 @@ func (j *Joined) readFiles() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for name, s := range u.Services {
-		if j.pending[name] = struct{}{}; s.Service == nil {
-			delete(j.of, name)
-			continue
-		}
-		s.Service = olderCopy(s.Service)
-		j.of[name] = s
+		j.setFile(name, s)
+		j.pending[name] = struct{}{}
 	}
 	j.nodes, j.ranges = u.Nodes, u.ServiceCIDRs
 	if err == nil && !u.Partial || !j.Keep { // else rules of what cannot be read may be in the kernel
@@ -167,6 +167,24 @@ func (j *Joined) withoutFiles() string {
 		return "the files cannot be used, and were not read before; the rules of an earlier run for their Services stay, and the cluster is followed"
 	}
 	return "the files cannot be used, and were not read before; the cluster is served without them"
+}
+
+func (j *Joined) setFile(name model.ServiceName, s model.ServiceState) {
+	if before := j.of[name].Service; before != nil && before.Extra().EndpointsFrom != nil {
+		delete(j.completed[*before.Extra().EndpointsFrom], name)
+	}
+	if s.Service == nil {
+		delete(j.of, name)
+		return
+	}
+	s.Service = olderCopy(s.Service)
+	j.of[name] = s
+	if from := s.Service.Extra().EndpointsFrom; from != nil {
+		if j.completed[*from] == nil {
+			j.completed[*from] = make(map[model.ServiceName]struct{})
+		}
+		j.completed[*from][name] = struct{}{}
+	}
 }
 
 // Complete reports whether Load has returned the objects of the cluster.
@@ -244,13 +262,12 @@ func (j *Joined) Lookup(names []model.ServiceName) map[model.ServiceName]model.S
 // affectedServices returns the Services of an update of the cluster on which the files have an
 // effect, and those that the files have changed.
 func (j *Joined) affectedServices(u *model.Update) (names []model.ServiceName) {
-	for name, s := range j.of {
-		_, changed := u.Services[name]
-		if from := s.Service.Extra().EndpointsFrom; from != nil && !changed {
-			_, changed = u.Services[*from]
-		}
-		if changed {
+	for name := range u.Services {
+		if _, ours := j.of[name]; ours {
 			names = append(names, name)
+		}
+		for of := range j.completed[name] {
+			names = append(names, of)
 		}
 	}
 	return slices.AppendSeq(names, maps.Keys(j.pending))

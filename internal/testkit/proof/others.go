@@ -23,7 +23,7 @@ type Interval struct {
 	First, Last netip.Addr
 }
 
-// proveRelayed proves rules beside those of the process that relays.
+// proveRelayed proves the rules together with those that the relay process adds.
 func proveRelayed(w *prove.World, rules *bytecode.Ruleset) (*prove.Report, error) {
 	rules = rules.Clone()
 	messages, err := messagesOf(func(c *nftables.Conn) error {
