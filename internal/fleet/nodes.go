@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 )
@@ -87,39 +87,9 @@ func (f *Fleet) Image(ctx context.Context) (string, error) {
 // pods tolerate them all.
 func (d *daemonSet) selects(n *Node) bool {
 	spec := &d.Spec.Template.Spec
-	if !labels.SelectorFromSet(spec.NodeSelector).Matches(labels.Set(n.Labels)) {
-		return false
-	}
-	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return true
-	}
-	terms := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	return slices.ContainsFunc(terms, func(t corev1.NodeSelectorTerm) bool { return matches(&t, n) })
-}
-
-// matches reports whether a node meets all conditions of a term. A term without conditions
-// selects no node.
-func matches(t *corev1.NodeSelectorTerm, n *Node) bool {
-	fields := labels.Set{"metadata.name": n.Name}
-	return len(t.MatchExpressions)+len(t.MatchFields) > 0 && meets(t.MatchExpressions, n.Labels) && meets(t.MatchFields, fields)
-}
-
-func meets(conditions []corev1.NodeSelectorRequirement, set labels.Set) bool {
-	for _, c := range conditions {
-		// The operators of both have the same names, but for capital letters.
-		r, err := labels.NewRequirement(c.Key, operators[c.Operator], c.Values)
-		if err != nil || !r.Matches(set) {
-			return false
-		}
-	}
-	return true
-}
-
-// operators are the operators of requirements on labels for those on nodes.
-var operators = map[corev1.NodeSelectorOperator]selection.Operator{
-	corev1.NodeSelectorOpIn: selection.In, corev1.NodeSelectorOpNotIn: selection.NotIn,
-	corev1.NodeSelectorOpExists: selection.Exists, corev1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
-	corev1.NodeSelectorOpGt: selection.GreaterThan, corev1.NodeSelectorOpLt: selection.LessThan,
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
+	matches, err := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(object)
+	return matches && err == nil
 }
 
 // Known reports whether a Node object has a name.
