@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/nftproxy/nftproxy/internal/machine"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
@@ -20,17 +21,15 @@ import (
 // Rules looks up the rules that a packet has met, in the network namespace of the calling
 // thread.
 type Rules struct {
-	// Own returns the texts of the rules of a chain of nftproxy's tables, in their order.
-	Own func(Place) []string
-
+	own    *nft.Ruleset // nftproxy's
 	conn   *nftables.Conn
 	chains []*nftables.Chain
 	known  map[Place][]rule
 }
 
-// NewRules lists the chains of all tables.
-func NewRules(own func(Place) []string) (*Rules, error) {
-	r := &Rules{Own: own, known: make(map[Place][]rule)}
+// NewRules lists the chains of all tables. own are nftproxy's.
+func NewRules(own *nft.Ruleset) (*Rules, error) {
+	r := &Rules{own: own, known: make(map[Place][]rule)}
 	var err error
 	if r.conn, err = nftconn.Open(); err != nil {
 		return nil, err
@@ -103,8 +102,8 @@ func isIPTables(p Place) bool {
 // their handles.
 func (r *Rules) readTexts(p Place) (numbered []string, byHandle map[uint64]string) {
 	switch {
-	case isOurs(p) && r.Own != nil:
-		return r.Own(p), nil
+	case isOurs(p):
+		return r.ownTexts(p), nil
 	case !isPlain(p.Table) || !isPlain(p.Chain):
 		return nil, nil
 	case isIPTables(p):
@@ -113,6 +112,19 @@ func (r *Rules) readTexts(p Place) (numbered []string, byHandle map[uint64]strin
 		}
 	}
 	return nil, parseListing(commandOutput("nft", "--terse", "--handle", "list", "chain", p.Family.String(), p.Table, p.Chain))
+}
+
+func (r *Rules) ownTexts(p Place) (out []string) {
+	family := model.IPv4
+	if p.Family == familyIPv6 {
+		family = model.IPv6
+	}
+	if t := r.own.Table(family); t != nil && t.Chain(p.Chain) != nil {
+		for _, rule := range t.Chain(p.Chain).Rules {
+			out = append(out, rule.Text(family))
+		}
+	}
+	return out
 }
 
 func readIPTables(p Place) (out []string) {

@@ -22,7 +22,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/trace"
 	"github.com/nftproxy/nftproxy/internal/xtables"
@@ -191,7 +190,7 @@ func reportOn(c *trace.Connection, m trace.Match) (report *trace.Report, err err
 		if err != nil {
 			return err
 		}
-		rules, err := trace.NewRules(textsOf(rs))
+		rules, err := trace.NewRules(rs)
 		if err != nil {
 			return fmt.Errorf("list chains: %w", err)
 		}
@@ -221,24 +220,6 @@ func packetOf(c *trace.Connection, m trace.Match) explain.Packet {
 		p.FromNode, p.Source = true, conntest.RoutedSource(p.Destination)
 	}
 	return p
-}
-
-// textsOf returns a function that returns the texts of the rules of a chain.
-func textsOf(rs *nft.Ruleset) func(trace.Place) []string {
-	return func(p trace.Place) (out []string) {
-		for _, f := range model.Families {
-			t := rs.Table(f)
-			if t == nil || nft.FamilyKeyword(f) != p.Family.String() {
-				continue
-			}
-			if chain := t.Chain(p.Chain); chain != nil {
-				for _, rule := range chain.Rules {
-					out = append(out, rule.Text(f))
-				}
-			}
-		}
-		return out
-	}
 }
 
 // legacyNotes names the tables of iptables-legacy, which the kernel's trace does not show.

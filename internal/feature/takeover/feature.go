@@ -34,7 +34,7 @@ func (Kind) New(n *feature.Node) feature.Feature {
 
 // cleanup removes kube-proxy's leftovers after the first successful sync (12.61).
 type cleanup struct {
-	remove func(context.Context) ([]string, error)
+	marker takeover.Marker
 	log    *slog.Logger
 	active chan struct{} // closed after the first successful sync
 	once   sync.Once
@@ -44,16 +44,16 @@ type cleanup struct {
 }
 
 func newCleanup(m takeover.Marker, log *slog.Logger) *cleanup {
-	s := &cleanup{log: log, active: make(chan struct{})}
-	s.remove = func(ctx context.Context) (removed []string, err error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		removed, err = takeover.Remove(ctx, m)
-		var failure error
-		s.marks, failure = takeover.ReadMarks()
-		return removed, errors.Join(err, failure)
-	}
-	return s
+	return &cleanup{marker: m, log: log, active: make(chan struct{})}
+}
+
+func (s *cleanup) remove(ctx context.Context) (removed []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	removed, err = takeover.Remove(ctx, s.marker)
+	var failure error
+	s.marks, failure = takeover.ReadMarks()
+	return removed, errors.Join(err, failure)
 }
 
 // FollowSync implements [feature.Observer]: the files alone do not replace kube-proxy.
@@ -82,29 +82,30 @@ func (s *cleanup) restore() {
 	}
 }
 
-// Run implements [feature.Runner]: it removes them twice, unless ctx ends before.
-func (s *cleanup) Run(ctx context.Context) {
+// Run implements [feature.Runner].
+func (s *cleanup) Run(ctx context.Context) { s.removeTwice(ctx, s.remove) }
+
+// removeTwice calls remove after the first sync and once more, unless ctx ends before.
+func (s *cleanup) removeTwice(ctx context.Context, remove func(context.Context) ([]string, error)) {
+	takeOver := func(level slog.Level, message string) {
+		removed, err := remove(ctx)
+		if len(removed) > 0 {
+			s.log.Log(ctx, level, message, "removed", removed)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.log.Error("cannot remove all leftovers of kube-proxy", "error", err)
+		}
+	}
 	select {
 	case <-ctx.Done():
 		return
 	case <-s.active:
 	}
-	s.takeOver(ctx, slog.LevelInfo, "took over from kube-proxy")
+	takeOver(slog.LevelInfo, "took over from kube-proxy")
 	select {
 	case <-ctx.Done():
-		return
 	case <-time.After(secondRemoval):
-	}
-	s.takeOver(ctx, slog.LevelWarn, "kube-proxy has written its rules again; stop it on this node")
-}
-
-func (s *cleanup) takeOver(ctx context.Context, level slog.Level, message string) {
-	removed, err := s.remove(ctx)
-	if len(removed) > 0 {
-		s.log.Log(ctx, level, message, "removed", removed)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.log.Error("cannot remove all leftovers of kube-proxy", "error", err)
+		takeOver(slog.LevelWarn, "kube-proxy has written its rules again; stop it on this node")
 	}
 }
 

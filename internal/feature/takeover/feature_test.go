@@ -23,11 +23,10 @@ func TestKubeProxyCleanup(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
 		s := newCleanup(takeover.NoMarker, slog.New(slog.NewTextHandler(&log, nil)))
-		s.remove = func(context.Context) ([]string, error) {
+		go s.removeTwice(t.Context(), func(context.Context) ([]string, error) {
 			at = append(at, time.Since(start))
 			return []string{"table ip kube-proxy"}, errors.New("busy")
-		}
-		go s.Run(t.Context())
+		})
 		time.Sleep(time.Hour)
 		s.FollowSync(&feature.Sync{Complete: true, Err: errors.New("refused by the kernel")})
 		s.FollowSync(&feature.Sync{}) // of the files alone
@@ -51,9 +50,8 @@ func TestKubeProxyCleanup(t *testing.T) {
 func TestKubeProxyCleanupEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCleanup(takeover.NoMarker, slog.New(slog.DiscardHandler))
-		s.remove = func(context.Context) ([]string, error) { t.Error("something was removed"); return nil, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		s.Run(ctx)
+		s.removeTwice(ctx, func(context.Context) ([]string, error) { t.Error("something was removed"); return nil, nil })
 	})
 }
