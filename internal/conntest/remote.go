@@ -128,6 +128,11 @@ type Remote struct {
 	Token     string
 }
 
+// Close closes the connection.
+func (r *Remote) Close() { r.client().CloseIdleConnections() }
+
+func (r *Remote) client() *http.Client { return &http.Client{Transport: r.Transport} }
+
 // Sources returns the addresses that the peer would connect from; the zero Addr: it has no route.
 func (r *Remote) Sources(ctx context.Context, to []netip.Addr) (from []netip.Addr, err error) {
 	err = r.ask(ctx, SourcesPath, to, func(body io.Reader) error { return json.NewDecoder(body).Decode(&from) })
@@ -165,7 +170,7 @@ func (r *Remote) ask(ctx context.Context, path string, question any, read func(i
 		return err
 	}
 	request.Header.Set("Authorization", "Bearer "+r.Token)
-	answer, err := (&http.Client{Transport: r.Transport}).Do(request)
+	answer, err := r.client().Do(request)
 	if err != nil {
 		return err
 	}

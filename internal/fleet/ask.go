@@ -48,12 +48,12 @@ func AskOne[D any](ctx context.Context, f *Fleet, a Agent, ask func(context.Cont
 	out := Answer[D]{Agent: a, Asked: time.Now()}
 	limited, cancel := context.WithTimeout(ctx, f.Timeout)
 	defer cancel()
-	transport, end, err := f.Transport.To(&a)
+	transport, err := f.Transport.To(&a)
 	if err == nil {
 		client := api.NewClientThrough(transport, f.Port, a.String())
 		client.Decode = decode
 		out.Document, err = ask(limited, client)
-		end()
+		client.Close()
 	}
 	if err != nil {
 		out.Document = nil

@@ -44,8 +44,8 @@ type Options struct {
 
 // Transport is a way to agents.
 type Transport interface {
-	// To returns what carries requests to an agent, with any name as host, and what ends it.
-	To(*Agent) (http.RoundTripper, func(), error)
+	// To returns what carries requests to an agent, with any name as host.
+	To(*Agent) (http.RoundTripper, error)
 }
 
 // Fleet reaches the agents of a cluster. It is safe for concurrent use.

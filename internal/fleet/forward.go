@@ -27,16 +27,15 @@ type forwarder struct {
 }
 
 // To implements [Transport].
-func (f *forwarder) To(a *Agent) (http.RoundTripper, func(), error) {
+func (f *forwarder) To(a *Agent) (http.RoundTripper, error) {
 	target := f.api.Post().Timeout(0).AbsPath("/api/v1/namespaces", a.Namespace, "pods", a.Pod, "portforward").URL()
 	dialer, err := f.dialer(target)
 	if err != nil {
-		return nil, nil, fmt.Errorf("prepare client of the API server: %w", err)
+		return nil, fmt.Errorf("prepare client of the API server: %w", err)
 	}
-	transport := &http.Transport{MaxIdleConns: 1, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return &http.Transport{MaxIdleConns: 1, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return f.dial(ctx, dialer)
-	}}
-	return transport, transport.CloseIdleConnections, nil
+	}}, nil
 }
 
 // dialer returns what opens a connection as kubectl does: over a WebSocket, else over SPDY, which

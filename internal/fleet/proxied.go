@@ -28,9 +28,7 @@ func newProxied(config *rest.Config, api rest.Interface, port uint16) (*proxied,
 }
 
 // To implements [Transport].
-func (p *proxied) To(a *Agent) (http.RoundTripper, func(), error) {
-	return &proxiedTo{p, a}, func() {}, nil
-}
+func (p *proxied) To(a *Agent) (http.RoundTripper, error) { return &proxiedTo{p, a}, nil }
 
 type proxiedTo struct {
 	*proxied

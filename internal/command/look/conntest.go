@@ -137,20 +137,20 @@ func (o *testOptions) check(*cobra.Command, []string) (err error) {
 }
 
 func (o *testOptions) try(c *cobra.Command, p *oracle) (results []*conntest.Result, err error) {
-	probers := map[conntest.Origin]*dial.Prober{conntest.Host: {Do: dial.Here, Patience: o.wait}}
+	probers := map[conntest.Origin]*dial.Prober{conntest.Host: {Patience: o.wait}}
 	var room *dial.Room
 	if slices.Contains(o.from, string(conntest.Namespace)) {
 		if room, err = openRoom(p, o.addresses); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, room.Close()) }()
-		probers[conntest.Namespace] = &dial.Prober{Do: room.Do, Patience: o.wait}
+		probers[conntest.Namespace] = &dial.Prober{Room: room, Patience: o.wait}
 	}
 	cases, err := p.cases(o.from, room)
 	if err != nil {
 		return nil, err
 	}
-	results, err = dial.Run(c.Context(), cases, func(t *conntest.Case) *dial.Prober { return probers[t.From] }, o.count, func(n int) {
+	results, err = dial.Run(c.Context(), cases, probers, o.count, func(n int) {
 		cli.ShowProgress(c, "%d of %d cases are tried", n, len(cases))
 	})
 	if err != nil {

@@ -120,7 +120,7 @@ func (p *Peer) handler() http.Handler {
 			return
 		}
 		sctp := func(ctx context.Context, d *conntest.Dial) (conntest.Attempt, error) {
-			return (&Prober{Do: Here, Patience: d.Wait}).open(ctx, d)
+			return (&Prober{Patience: d.Wait}).open(ctx, d)
 		}
 		conntest.OpenAll(r.Context(), list, sctp, func(got *conntest.Dialled) { // a line of JSON each
 			if json.NewEncoder(w).Encode(got) == nil { // else the client has gone

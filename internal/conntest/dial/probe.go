@@ -21,13 +21,9 @@ const cancelled = 100 * time.Millisecond
 
 // Prober opens connections, each from a socket of its own.
 type Prober struct {
-	// Do runs a function in the network namespace of the client.
-	Do       func(func() error) error
+	Room     *Room         // where the client is; nil: in the network namespace of the process
 	Patience time.Duration // how long to wait for an answer
 }
-
-// Here runs a function in the network namespace of the process.
-func Here(f func() error) error { return f() }
 
 // open opens a connection, and closes it. Over TCP and SCTP nothing is sent. Over UDP it is one empty
 // datagram, and an answer is awaited. The error is one of the test itself.
@@ -114,15 +110,19 @@ func (p *Prober) socket(protocol model.Protocol, to netip.AddrPort) (*socket, er
 		kind = unix.SOCK_DGRAM
 	}
 	s := &socket{protocol: protocol, to: to}
-	err := p.Do(func() (err error) {
+	open := func() (err error) {
 		if protocol == model.SCTP {
 			s.fd, err = associate(to.Addr(), family)
 			return err
 		}
 		s.fd, err = unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 		return err
-	})
-	if err != nil {
+	}
+	do := func(f func() error) error { return f() }
+	if p.Room != nil {
+		do = p.Room.Do
+	}
+	if err := do(open); err != nil {
 		return nil, fmt.Errorf("open socket: %w", err)
 	}
 	return s, nil

@@ -13,11 +13,11 @@ import (
 
 // Run tries cases, and returns their results in the order of the cases. count is the number of
 // connections in each; zero: as many as it takes to meet all endpoints.
-func Run(ctx context.Context, cases []*conntest.Case, proberOf func(*conntest.Case) *Prober, count int, done func(int)) ([]*conntest.Result, error) {
+func Run(ctx context.Context, cases []*conntest.Case, probers map[conntest.Origin]*Prober, count int, done func(int)) ([]*conntest.Result, error) {
 	results, finished := make([]*conntest.Result, len(cases)), 0
 	var failure error
 	parallel.Each(len(cases), conntest.Parallel, func(i int) (err error) {
-		results[i], err = proberOf(cases[i]).try(ctx, cases[i], count)
+		results[i], err = probers[cases[i].From].try(ctx, cases[i], count)
 		return err
 	}, func(_ int, err error) {
 		if failure == nil {
@@ -60,7 +60,7 @@ func isUnanswered(a conntest.Attempt) bool {
 // an endpoint of a relay does: the relay accepts a client before it has an endpoint, and tries others.
 // The kernel repeats a lost SYN after a second: where an answer decides, wait longer.
 func refusals(ctx context.Context, c *conntest.Case, patience time.Duration) (out []string) {
-	here := &Prober{Do: Here, Patience: patience}
+	here := &Prober{Patience: patience}
 	for _, e := range c.Expected.Forwards() {
 		if !e.Endpoint.IsValid() { // of a relay whose objects are not known
 			continue

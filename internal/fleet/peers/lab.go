@@ -51,8 +51,6 @@ type Peer struct {
 	From      conntest.Origin
 	Addresses []netip.Addr
 	ImageID   string
-
-	end func()
 }
 
 // rights are the permissions that a test needs beside the ones of status.
@@ -179,11 +177,11 @@ func (l *Lab) createPod(ctx context.Context, p *corev1.Pod) error {
 }
 
 func (l *Lab) peer(p *corev1.Pod) (*Peer, error) {
-	transport, end, err := l.fleet.Transport.To(&fleet.Agent{Node: p.Spec.NodeName, Namespace: l.Name, Pod: p.Name})
+	transport, err := l.fleet.Transport.To(&fleet.Agent{Node: p.Spec.NodeName, Namespace: l.Name, Pod: p.Name})
 	if err != nil {
 		return nil, err
 	}
-	out := &Peer{Remote: conntest.Remote{Transport: transport, Token: l.token}, Node: p.Spec.NodeName, From: conntest.Pod, end: end}
+	out := &Peer{Remote: conntest.Remote{Transport: transport, Token: l.token}, Node: p.Spec.NodeName, From: conntest.Pod}
 	if p.Spec.HostNetwork {
 		out.From = conntest.Host
 	}
@@ -203,7 +201,7 @@ func (l *Lab) peer(p *corev1.Pod) (*Peer, error) {
 // Stop removes the pods of a batch, and waits until they are gone.
 func (l *Lab) Stop(ctx context.Context, peers []*Peer) error {
 	for _, p := range peers {
-		p.end()
+		p.Close()
 	}
 	path := l.Path(kubectl.CoreAPI, "pods")
 	result := l.fleet.API.Delete().AbsPath(path).SetHeader("Accept", kubectl.JSON).Param("labelSelector", Label).Do(ctx)

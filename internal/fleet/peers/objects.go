@@ -29,29 +29,25 @@ const (
 )
 
 type kind struct {
-	name   string
-	label  string // of its endpoints
-	change func(*corev1.ServiceSpec)
+	name  string
+	label string             // of its endpoints
+	spec  corev1.ServiceSpec // without what all have
 }
 
 func kinds() []kind {
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	none, class := false, balancerClass
-	balancer := func(ranges ...string) func(*corev1.ServiceSpec) {
-		return func(s *corev1.ServiceSpec) {
-			s.Type, s.AllocateLoadBalancerNodePorts, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &none, &class
-			s.LoadBalancerSourceRanges = ranges
-		}
+	balancer := func(ranges ...string) corev1.ServiceSpec {
+		return corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: &none, LoadBalancerClass: &class, LoadBalancerSourceRanges: ranges}
 	}
 	return []kind{
-		{"cluster-ip", fewLabel, func(*corev1.ServiceSpec) {}},
-		{"hairpin", answersLabel, func(*corev1.ServiceSpec) {}},
-		{"affinity", fewLabel, func(s *corev1.ServiceSpec) { s.SessionAffinity = corev1.ServiceAffinityClientIP }},
-		{"no-endpoints", "nftproxy.dev/none", func(*corev1.ServiceSpec) {}},
-		{"node-port", fewLabel, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }},
-		{"local", localLabel, func(s *corev1.ServiceSpec) {
-			s.Type, s.ExternalTrafficPolicy, s.InternalTrafficPolicy = corev1.ServiceTypeNodePort, corev1.ServiceExternalTrafficPolicyLocal, &local
-		}},
+		{name: "cluster-ip", label: fewLabel},
+		{name: "hairpin", label: answersLabel},
+		{"affinity", fewLabel, corev1.ServiceSpec{SessionAffinity: corev1.ServiceAffinityClientIP}},
+		{name: "no-endpoints", label: "nftproxy.dev/none"},
+		{"node-port", fewLabel, corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}},
+		{"local", localLabel, corev1.ServiceSpec{
+			Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, InternalTrafficPolicy: &local}},
 		// Halves of all addresses: one range of all would be no limit.
 		{"allowed", fewLabel, balancer("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1")},
 		{"denied", fewLabel, balancer("192.0.2.0/24", "2001:db8::/32")},
@@ -60,13 +56,12 @@ func kinds() []kind {
 
 func (k *kind) service(s *kubectl.Scratch) *corev1.Service {
 	policy := corev1.IPFamilyPolicyPreferDualStack
-	out := &corev1.Service{ObjectMeta: s.Meta(k.name)}
-	out.Spec = corev1.ServiceSpec{IPFamilyPolicy: &policy, Selector: map[string]string{k.label: "true"}}
+	out := &corev1.Service{ObjectMeta: s.Meta(k.name), Spec: k.spec}
+	out.Spec.IPFamilyPolicy, out.Spec.Selector = &policy, map[string]string{k.label: "true"}
 	for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 		out.Spec.Ports = append(out.Spec.Ports, corev1.ServicePort{
 			Name: strings.ToLower(string(p)), Protocol: p, Port: servicePort, TargetPort: intstr.FromInt32(serverPort)})
 	}
-	k.change(&out.Spec)
 	return out
 }
 
