@@ -83,7 +83,7 @@ func (o *fleetConvergeOptions) run(c *cobra.Command) error {
 
 // measure measures, and prints the result, also of some of the rounds.
 func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *members) error {
-	o.Progress = func(round, have int) {
+	progress := func(round, have int) {
 		if round == 0 {
 			cli.ShowProgress(c, "%d of %d nodes have the Service", have, len(m.agents))
 			return
@@ -91,7 +91,7 @@ func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *memb
 		cli.ShowProgress(c, "round %d of %d: %d of %d nodes have the change", round, o.Rounds, have, len(m.agents))
 	}
 	cli.ShowProgress(c, "creating the Service")
-	r, err := f.Converge(c.Context(), m.nodes, m.agents, o.ConvergeOptions)
+	r, err := f.Converge(c.Context(), m.nodes, m.agents, o.ConvergeOptions, progress)
 	cli.MeterOf(c).Stop()
 	if errors.Is(err, context.Canceled) && !errors.Is(err, kubectl.ErrNotRemoved) {
 		err = fmt.Errorf("interrupted after %s; all objects of this run are removed", terminal.Count(r.Rounds, "round"))

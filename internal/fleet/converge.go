@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptrace"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
@@ -19,9 +21,6 @@ type ConvergeOptions struct {
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name of the
 	// Service; empty: it has none.
 	ProxyName string
-	// Progress is called with the round, from 1 to Rounds, and the number of nodes that have its
-	// change; round 0 is not measured.
-	Progress func(round, have int)
 }
 
 // MaxRounds is how many rounds have an address of their own.
@@ -34,8 +33,9 @@ func (o *ConvergeOptions) limit(timeout time.Duration) time.Duration {
 
 // Converge measures, for each of the nodes, the time from the API server's answer to a change of
 // an EndpointSlice until the kernel has it. After an error, or when ctx ends, the report has the
-// rounds that were completed; the objects are removed in any case.
-func (f *Fleet) Converge(ctx context.Context, nodes []Node, agents []Agent, o ConvergeOptions) (r *Convergence, err error) {
+// rounds that were completed; the objects are removed in any case. progress is called with the round,
+// from 1 to Rounds, and the number of nodes that have its change; round 0 is not measured.
+func (f *Fleet) Converge(ctx context.Context, nodes []Node, agents []Agent, o ConvergeOptions, progress func(round, have int)) (r *Convergence, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.limit(f.Timeout), errors.New("the nodes took too long"))
 	defer cancel()
 	c := &converging{Fleet: f, ConvergeOptions: o, agents: agents, probe: newProbe(f.API, &o, o.limit(f.Timeout))}
@@ -56,7 +56,7 @@ func (f *Fleet) Converge(ctx context.Context, nodes []Node, agents []Agent, o Co
 		return &c.report, err
 	}
 	for n := 0; n <= o.Rounds && len(c.agents) > 0; n++ { // the Service is new in round 0, which is not measured
-		if err := c.round(ctx, n); err != nil {
+		if err := c.round(ctx, n, progress); err != nil {
 			return &c.report, err
 		}
 	}
@@ -73,7 +73,7 @@ type converging struct {
 
 // round changes the endpoint and measures the nodes. A node that does not have the change in
 // time is not asked in later rounds.
-func (c *converging) round(ctx context.Context, n int) error {
+func (c *converging) round(ctx context.Context, n int, progress func(round, have int)) error {
 	if n > 0 {
 		if err := c.probe.change(ctx, n); err != nil {
 			return err
@@ -81,31 +81,36 @@ func (c *converging) round(ctx context.Context, n int) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()
-	missing := newMissing(c.agents)
-	have := len(c.agents)
-	c.Progress(n, 0)
-	for pause := firstPause; len(missing) > 0; pause = min(2*pause, lastPause) {
-		if !source.Wait(limited, pause) {
-			break
-		}
-		answers := Ask(limited, c.Fleet, missing.agents(), func(int) {}, c.ask)
+	missing := make(map[string]string)
+	for _, a := range c.agents {
+		missing[a.Node] = ""
+	}
+	all := len(missing)
+	progress(n, 0)
+	for pause := firstPause; len(missing) > 0 && source.Wait(limited, pause); pause = min(2*pause, lastPause) {
+		answers := Ask(limited, c.Fleet, c.agentsOn(missing), func(int) {}, c.ask)
 		if ctx.Err() != nil {
 			break
 		}
 		for i := range answers {
 			c.judge(n, &answers[i], missing)
 		}
-		c.Progress(n, have-len(missing))
+		progress(n, all-len(missing))
 	}
 	if err := kubectl.Ended(ctx); err != nil {
 		return err
 	}
-	c.drop(ctx, n, missing)
+	c.dropMissing(ctx, n, missing)
 	if n > 0 {
 		c.report.Rounds++
 		c.report.Changes = append(c.report.Changes, Written{c.probe.endpoint.String(), c.probe.Answered})
 	}
 	return nil
+}
+
+// agentsOn returns the agents on some nodes.
+func (c *converging) agentsOn(nodes map[string]string) []Agent {
+	return slices.DeleteFunc(slices.Clone(c.agents), func(a Agent) bool { _, is := nodes[a.Node]; return !is })
 }
 
 // Pauses between two questions to the nodes that do not have a change. Their length is not in the
@@ -139,68 +144,62 @@ func (c *converging) ask(ctx context.Context, client *api.Client) (*said, error)
 	return s, nil
 }
 
-// judge records the time of a node that has the change, and removes it from those that are missing.
-func (c *converging) judge(n int, a *Answer[said], m missing) {
+// judge records the time of a node that has the change, and removes it from the missing ones. Of
+// another one it notes there why it does not have it.
+func (c *converging) judge(n int, a *Answer[said], missing map[string]string) {
 	node, s := a.Agent.Node, a.Document
+	before, isMissing := missing[node]
+	late := errors.Is(a.Err, context.DeadlineExceeded) // the end of the round has cut the question off
 	switch {
-	case m[node] == nil: // another pod on the node has answered
+	case !isMissing: // another pod on the node has answered
+	case late && before != "":
+	case a.Err != nil && a.Agent.State != "":
+		missing[node] = a.Agent.State
+	case late, errors.Is(a.Err, ErrSilent):
+		missing[node] = fmt.Sprintf("no answer within %s: is the process stopped?", c.Wait)
 	case a.Err != nil:
-		m.failed(&a.Agent, a.Err, c.Wait)
+		missing[node] = a.Err.Error()
 	case s.changed == nil:
-		m.because(node, "it has not synced yet")
+		missing[node] = "it has not synced yet"
 	case s.changed.AgeSeconds > 0 && s.changed.OnlyEndpoint == c.probe.endpoint.String():
-		delete(m, node)
+		delete(missing, node)
 		if n > 0 {
 			took, excess := s.after(c.probe.Answered, s.changed.AgeSeconds)
 			c.report.add(node, took, excess)
 		}
 	case s.endpoint && !s.changed.Time.IsZero() && s.changed.AgeSeconds == 0:
-		delete(m, node)
-		c.lose(n, node, "its nftproxy is older than this command, and does not say when the kernel had a change")
+		delete(missing, node)
+		c.drop(n, node, "its nftproxy is older than this command, and does not say when the kernel had a change")
 	case s.endpoint && s.changed.Time.IsZero():
-		delete(m, node)
+		delete(missing, node)
 		c.skip(n, node, "it has the change, but does not know since when: nftproxy has started again, or too much has changed")
 	default:
-		m.because(node, fmt.Sprintf("it has not applied the change within %s", c.Wait))
+		missing[node] = fmt.Sprintf("it has not applied the change within %s", c.Wait)
 	}
 }
 
-func (c *converging) lose(n int, node, why string) {
-	c.agents = slices.DeleteFunc(slices.Clone(c.agents), func(a Agent) bool { return a.Node == node })
-	c.skip(n, node, why)
-}
-
+// skip notes why a node has no time in a round.
 func (c *converging) skip(n int, node, why string) {
 	if n > 0 {
 		why = fmt.Sprintf("round %d: %s", n, why)
 	}
-	c.report.lose(node, why)
+	c.report.node(node).Reason = why
 }
 
-// drop gives up all nodes that do not have the change of a round, with the reason.
-func (c *converging) drop(ctx context.Context, n int, m missing) {
-	if len(m) == 0 {
-		return
-	}
-	reasons := c.reasons(ctx, m)
-	for node, of := range m {
-		why := reasons[node]
-		if why == "" {
-			why = of.why
-		}
-		c.lose(n, node, why)
-	}
+// drop is skip for a node that is not asked in later rounds.
+func (c *converging) drop(n int, node, why string) {
+	c.agents = slices.DeleteFunc(slices.Clone(c.agents), func(a Agent) bool { return a.Node == node })
+	c.skip(n, node, why)
 }
 
-// reasons finds out why nodes do not have a change, where they answer: how they are configured, or
-// what their status says.
-func (c *converging) reasons(ctx context.Context, m missing) map[string]string {
-	out := make(map[string]string)
+// dropMissing gives up all nodes that do not have the change of a round. Where they answer, how they are
+// configured or what their status says is the reason.
+func (c *converging) dropMissing(ctx context.Context, n int, missing map[string]string) {
 	type state struct {
 		basis  *api.Basis
 		status *api.Status
 	}
-	answers := Ask(ctx, c.Fleet, m.answering(), func(int) {}, func(ctx context.Context, client *api.Client) (*state, error) {
+	answers := Ask(ctx, c.Fleet, c.agentsOn(missing), func(int) {}, func(ctx context.Context, client *api.Client) (*state, error) {
 		var s state
 		var err error
 		if s.basis, err = client.Basis(ctx); err == nil {
@@ -216,14 +215,46 @@ func (c *converging) reasons(ctx context.Context, m missing) map[string]string {
 		verdict := judge(&Answer[api.Status]{Agent: a.Agent, Document: a.Document.status, Asked: a.Asked}, true)
 		switch name := a.Document.basis.Settings["service-proxy-name"]; {
 		case !a.Document.basis.Cluster:
-			out[a.Agent.Node] = "it reads files, and not the API server"
+			missing[a.Agent.Node] = "it reads files, and not the API server"
 		case name != c.ProxyName && name == "":
-			out[a.Agent.Node] = "it does not serve Services with the label service.kubernetes.io/service-proxy-name"
+			missing[a.Agent.Node] = "it does not serve Services with the label service.kubernetes.io/service-proxy-name"
 		case name != c.ProxyName:
-			out[a.Agent.Node] = fmt.Sprintf("it serves only Services with the label service.kubernetes.io/service-proxy-name: --service-proxy-name=%s", name)
+			missing[a.Agent.Node] = fmt.Sprintf("it serves only Services with the label service.kubernetes.io/service-proxy-name: --service-proxy-name=%s", name)
 		case verdict.Verdict.IsWrong():
-			out[a.Agent.Node] = fmt.Sprintf("%s: %s", verdict.Verdict, verdict.Reason)
+			missing[a.Agent.Node] = fmt.Sprintf("%s: %s", verdict.Verdict, verdict.Reason)
 		}
 	}
-	return out
+	for node, why := range missing {
+		c.drop(n, node, why)
+	}
+}
+
+// exchange is a question and its answer, on the clock of this machine. It is safe for concurrent
+// use: a connection may end late.
+type exchange struct {
+	mu             sync.Mutex
+	asked, arrived time.Time
+}
+
+// trace returns a context with which a request notes its times. The time to connect is not among
+// them.
+func (e *exchange) trace(ctx context.Context) context.Context {
+	note := func(at *time.Time) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		*at = time.Now()
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:              func(httptrace.GotConnInfo) { note(&e.asked) },
+		GotFirstResponseByte: func() { note(&e.arrived) },
+	})
+}
+
+// after returns how long after a time something happened that is as old as the answer says, and
+// by how much that is too long at most. What happened before counts as at that time.
+func (e *exchange) after(t time.Time, age float64) (took, excess time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := e.arrived.Add(-time.Duration(age * float64(time.Second)))
+	return max(0, at.Sub(t)), e.arrived.Sub(e.asked)
 }

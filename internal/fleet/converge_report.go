@@ -106,8 +106,6 @@ func (r *Convergence) add(node string, took, excess time.Duration) {
 	r.excess = append(r.excess, excess.Seconds())
 }
 
-func (r *Convergence) lose(node, why string) { r.node(node).Reason = why }
-
 func (r *Convergence) finish() {
 	var all []float64
 	for i := range r.Nodes {

@@ -26,10 +26,7 @@ func follower(node string, answers http.Handler) fleetlab.Agent {
 func converge(t *testing.T, ctx context.Context, f *fleet.Fleet, o fleet.ConvergeOptions) (*fleet.Convergence, error) {
 	t.Helper()
 	nodes, agents := members(t, f)
-	if o.Progress == nil {
-		o.Progress = func(int, int) {}
-	}
-	return f.Converge(ctx, nodes, agents, o)
+	return f.Converge(ctx, nodes, agents, o, func(int, int) {})
 }
 
 // TestConverge: 18.11, 18.12. Two nodes whose kernels have changes at known times are measured as
@@ -93,7 +90,8 @@ func TestConvergeFaults(t *testing.T) {
 	})
 	s.Others = store
 	f := open(t, s, fleet.PortForward, 5*time.Second)
-	r, err := converge(t, t.Context(), f, fleet.ConvergeOptions{Rounds: 3, Wait: 6 * time.Second, Progress: func(n, _ int) { round.Store(int64(n)) }})
+	nodes, all := members(t, f)
+	r, err := f.Converge(t.Context(), nodes, all, fleet.ConvergeOptions{Rounds: 3, Wait: 6 * time.Second}, func(n, _ int) { round.Store(int64(n)) })
 	if err != nil || r.Rounds != 3 || r.Complete() || !slices.Equal(r.Uncovered, []string{"other"}) {
 		t.Fatalf("%v: %+v", err, r)
 	}
