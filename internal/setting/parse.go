@@ -2,127 +2,120 @@ package setting
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// parseWord reads one of some words, which are the values of T from 1 on.
-func parseWord[T ~uint8](words []string, at func(*Values) *T) func(*Values, any) string {
-	return func(v *Values, value any) string {
-		text, _ := value.(string)
-		i := slices.Index(words, text)
-		if i < 0 {
-			return "is unknown: " + suggest.OneOf(words...)
-		}
-		*at(v) = T(i + 1)
-		return ""
-	}
-}
-
-// wordText returns the word of a value, or nothing for the default.
-func wordText[T ~uint8](words []string, value T) string {
-	if value == 0 {
-		return ""
-	}
-	return words[value-1]
-}
-
-var readScheduler = parseWord(model.SchedulerNames, func(v *Values) *model.Scheduler { return &v.Scheduler })
-
 // countingSchedulers are names that other programs have for schedulers by the number of open connections.
 var countingSchedulers = []string{"leastconn", "least-conn", "least_conn", "leastconns", "lc", "wlc", "sed", "nq", "lblc", "lblcr", "twos"}
 
-func parseScheduler(v *Values, value any) string {
-	if text, _ := value.(string); slices.Contains(countingSchedulers, strings.ToLower(text)) {
-		return `is unknown: the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints`
+// field returns the value of the setting in v; the zero Value if v has no list of clients.
+func (s *Setting) field(v *Values) reflect.Value {
+	f := reflect.ValueOf(v).Elem()
+	for name := range strings.SplitSeq(s.at, ".") {
+		if f = reflect.Indirect(f); f.IsValid() {
+			f = f.FieldByName(name)
+		}
 	}
-	return readScheduler(v, value)
+	return f
+}
+
+// IsParsed reports whether [Setting.Parse] reads the setting: see the package.
+func (s *Setting) IsParsed() bool {
+	f := s.field(new(Values))
+	return f.IsValid() && f.Kind() != reflect.Pointer && f.Kind() != reflect.Slice
+}
+
+// Parse reads a value into v and returns the problem with it: a text, an int64 or a [time.Duration].
+func (s *Setting) Parse(v *Values, value any) (problem string) {
+	f, text := s.field(v), ""
+	if t, isText := value.(string); isText {
+		text = t
+	}
+	var parsed any
+	switch f.Interface().(type) {
+	case time.Duration:
+		parsed, problem = s.parseTime(value)
+	case uint32:
+		parsed, problem = s.parseNumber(value)
+	case model.Rate:
+		parsed, problem = parseRate(text)
+	case string:
+		if parsed, problem = parseDescription(text); s == Announce {
+			parsed, problem = parseLink(text)
+		}
+	default: // one of the words, which are the values from 1 on
+		i := slices.Index(s.Words, text) + 1
+		switch {
+		case i == 0 && s == Scheduler && slices.Contains(countingSchedulers, strings.ToLower(text)):
+			return `is unknown: the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints`
+		case i == 0:
+			return "is unknown: " + suggest.OneOf(s.Words...)
+		case f.Kind() == reflect.Bool:
+			parsed = true
+		default:
+			parsed = reflect.ValueOf(i).Convert(f.Type()).Interface()
+		}
+	}
+	if problem == "" {
+		f.Set(reflect.ValueOf(parsed))
+	}
+	return problem
 }
 
 // parseNumber reads a number, from a text or as it is.
-func parseNumber(problem string, valid func(int64) bool, at func(*Values) *uint32) func(*Values, any) string {
-	return func(v *Values, value any) string {
-		n, ok := value.(int64)
-		if text, isText := value.(string); isText {
-			parsed, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
-			n, ok = int64(parsed), err == nil
-		}
-		if !ok || !valid(n) {
-			return problem
-		}
-		*at(v) = uint32(n)
+func (s *Setting) parseNumber(value any) (uint32, string) {
+	n, ok := value.(int64)
+	if text, isText := value.(string); isText {
+		parsed, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), s.unit)), 10, 32)
+		n, ok = int64(parsed), err == nil
+	}
+	if !ok || s.numbers == nil && (n < s.least || n > s.most) || s.numbers != nil && !slices.Contains(s.numbers, uint32(n)) {
+		return 0, s.wrong
+	}
+	return uint32(n), ""
+}
+
+// parseTime reads a time from a second on, with its unit if it is a text. Affinity counts whole seconds.
+func (s *Setting) parseTime(value any) (time.Duration, string) {
+	d, ok := value.(time.Duration)
+	if text, isText := value.(string); isText {
+		parsed, err := time.ParseDuration(strings.TrimSpace(text))
+		d, ok = parsed, err == nil
+	}
+	if !ok || d < time.Second || d > time.Duration(s.most) || s == Affinity && d%time.Second != 0 {
+		return 0, s.wrong
+	}
+	return d, ""
+}
+
+// Text returns the value as annotations have it; empty: the default.
+func (s *Setting) Text(v *Values) string {
+	f := s.field(v)
+	switch {
+	case !f.IsValid() || f.IsZero():
 		return ""
-	}
-}
-
-func numberText(n uint32) string {
-	if n == 0 {
-		return ""
-	}
-	return strconv.FormatUint(uint64(n), 10)
-}
-
-func isSize(n int64) bool {
-	return slices.ContainsFunc(model.MaglevSizes, func(size uint32) bool { return n == int64(size) })
-}
-
-var readFloor = parseNumber("is not a share of the endpoints: use 1% to 100%, without a fraction",
-	func(n int64) bool { return 1 <= n && n <= 100 }, func(v *Values) *uint32 { return &v.ZoneFloor })
-
-// parseFloor reads a percentage, with its sign or without.
-func parseFloor(v *Values, value any) string {
-	if text, ok := value.(string); ok {
-		value = strings.TrimSuffix(strings.TrimSpace(text), "%")
-	}
-	return readFloor(v, value)
-}
-
-func parseConnections(at func(*Values) *uint32) func(*Values, any) string {
-	return parseNumber(fmt.Sprintf("is not a number of connections: use 1 to %d", budget.Connections),
-		func(n int64) bool { return 1 <= n && n <= budget.Connections }, at)
-}
-
-// parseTime reads a time from a second on, with its unit if it is a text.
-func parseTime(problem string, longest time.Duration, at func(*Values) *time.Duration) func(*Values, any) string {
-	return func(v *Values, value any) string {
-		d, ok := value.(time.Duration)
-		if text, isText := value.(string); isText {
-			parsed, err := time.ParseDuration(strings.TrimSpace(text))
-			d, ok = parsed, err == nil
+	case f.Kind() == reflect.Uint8:
+		return s.Words[f.Uint()-1]
+	case f.Kind() == reflect.Bool:
+		return s.Words[0]
+	case f.Kind() == reflect.Slice:
+		texts := make([]string, f.Len())
+		for i := range texts {
+			texts[i] = fmt.Sprint(f.Index(i).Addr().Interface())
 		}
-		if !ok || d < time.Second || d > longest {
-			return problem
-		}
-		*at(v) = d
-		return ""
+		return strings.Join(texts, ",")
 	}
-}
-
-func timeText(d time.Duration) string {
-	if d == 0 {
-		return ""
+	if d, ok := f.Interface().(time.Duration); ok {
+		return model.DurationText(d)
 	}
-	return model.DurationText(d)
-}
-
-// maxAffinity is the longest one that the API server accepts.
-const maxAffinity = 24 * time.Hour
-
-const notAffinity = "is not the time that a client stays: use whole seconds, 1s to 24h"
-
-var readAffinity = parseTime(notAffinity, maxAffinity, func(v *Values) *time.Duration { return &v.Affinity })
-
-func parseAffinity(v *Values, value any) string {
-	if d, ok := value.(time.Duration); ok && d%time.Second != 0 {
-		return notAffinity
-	}
-	return readAffinity(v, value)
+	return fmt.Sprint(f.Interface()) + s.unit
 }
 
 const (
@@ -131,17 +124,6 @@ const (
 	maxRefill = 24 * time.Hour
 	notARate  = "is not a rate of connections: write it like 100/second, 30/minute or 100/second burst 20"
 )
-
-func newRateParser(at func(*Values) *model.Rate) func(*Values, any) string {
-	return func(v *Values, value any) string {
-		text, _ := value.(string)
-		r, problem := parseRate(text)
-		if problem == "" {
-			*at(v) = r
-		}
-		return problem
-	}
-}
 
 // parseRate reads for example "100/second burst 20". As many connections as in one unit of
 // time may come together, if burst is left out.
@@ -170,15 +152,6 @@ func parseRate(text string) (model.Rate, string) {
 		return model.Rate{}, fmt.Sprintf("is not possible: at this rate, a burst of %[2]d is complete again only after %[1]s; allow at most 24h", r.Refill(), burst)
 	}
 	return r, ""
-}
-
-// joinTexts returns values as annotations list them.
-func joinTexts[T fmt.Stringer](all []T) string {
-	texts := make([]string, len(all))
-	for i, v := range all {
-		texts[i] = v.String()
-	}
-	return strings.Join(texts, ",")
 }
 
 // joinWords returns for example "a, b or c".

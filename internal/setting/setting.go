@@ -7,7 +7,7 @@
 //   - the weights and priorities of endpoints, which are settings of an EndpointSlice by address;
 //   - the traffic policies of a Service, which Kubernetes defines;
 //   - how lists of addresses, ports, names of Services and health checks are read: that takes
-//     libraries which packages that print settings must not know. These rows have no Parse.
+//     libraries which packages that print settings must not know. See [Setting.IsParsed].
 package setting
 
 import (
@@ -50,14 +50,14 @@ type Setting struct {
 	Connections string
 	// Schema is the schema of the field, without a description; nil: it has one of Words.
 	Schema map[string]any
-	// Parse reads a value into v and returns the problem with it: a text, an int64 or a
-	// [time.Duration]. Nil: see the package.
-	Parse func(v *Values, value any) (problem string)
-	// Text returns the value as annotations have it; empty: the default. Nil: it has
-	// members, which have a text each.
-	Text func(v *Values) string
-	// stated returns where a report has the setting, if no rule shows it; nil: rules do.
-	stated func(*Stated) *string
+	// at is the path of the value in [Values]; [Stated] has a field of the same name for what no rule shows.
+	at string
+	// wrong is the problem with a number that is none of numbers or not from least to most, in a unit, or with a
+	// time that is longer than most nanoseconds.
+	wrong       string
+	least, most int64
+	numbers     []uint32
+	unit        string
 	// sentences are the texts for people in place of some values.
 	sentences map[string]string
 }
@@ -95,18 +95,20 @@ func StatedOf(s *model.Service) (out Stated) {
 	}
 	v := Of(s)
 	for _, row := range All {
-		if row.stated != nil {
-			*row.stated(&out) = row.Text(v)
+		if row.IsStated() {
+			row.in(&out).SetString(row.Text(v))
 		}
 	}
 	return out
 }
 
+func (s *Setting) in(of *Stated) reflect.Value { return reflect.ValueOf(of).Elem().FieldByName(s.at) }
+
 // IsStated reports whether no rule shows the setting.
-func (s *Setting) IsStated() bool { return s.stated != nil }
+func (s *Setting) IsStated() bool { return s.in(new(Stated)).IsValid() }
 
 // In returns the text of a setting that no rule shows.
-func (s *Setting) In(of *Stated) string { return *s.stated(of) }
+func (s *Setting) In(of *Stated) string { return s.in(of).String() }
 
 // Told returns a text for people: a sentence in place of a word, if there is one.
 func (s *Setting) Told(text string, in words.Vocabulary) string {

@@ -22,7 +22,7 @@ func TestRows(t *testing.T) {
 		if s.Label == "" || s.Kind == "" || s.Meaning == "" || s.Annotation+s.Field == "" || s.Words == nil && s.Examples == nil {
 			t.Errorf("%s lacks a part: %+v", s.Label, s)
 		}
-		if s.Words != nil && s.Parse == nil || s != Limits && s.Text == nil {
+		if s != Limits && (s.Words != nil && !s.IsParsed() || !s.field(&Values{Extras: model.Extras{Sources: new(model.Sources)}}).IsValid()) {
 			t.Errorf("%s cannot be read or written", s.Label)
 		}
 		if strings.HasSuffix(s.Meaning, ".") || strings.ContainsAny(s.Meaning, "`[]") {
@@ -47,7 +47,7 @@ func TestRows(t *testing.T) {
 // written means the same.
 func TestExamples(t *testing.T) {
 	for _, s := range All {
-		if s.Parse == nil || s.Annotation == "" {
+		if !s.IsParsed() || s.Annotation == "" {
 			continue
 		}
 		for _, text := range slices.Concat(s.Words, s.Examples) {
@@ -95,7 +95,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, s := range All {
-			if s.Parse != nil {
+			if s.IsParsed() {
 				readsItself(t, s, text)
 			}
 		}

@@ -327,7 +327,7 @@ func numberProblem(f *manifest.FieldError) string {
 		}
 		return "is not an address with a port: write it like 203.0.113.10:" + port
 	}
-	if s := setting.ByField(f.Field); s != nil && s.Parse != nil {
+	if s := setting.ByField(f.Field); s != nil && s.IsParsed() {
 		return cmp.Or(s.Parse(new(setting.Values), f.Value), f.Problem)
 	}
 	return f.Problem

@@ -80,7 +80,7 @@ func (b *Balance) givenValue(field string) any {
 // readSettings reads the fields that are settings, except the lists of clients.
 func (e *expander) readSettings() {
 	for _, s := range setting.All {
-		if s.Field == "" || s.Parse == nil {
+		if s.Field == "" || !s.IsParsed() {
 			continue
 		}
 		value := e.givenValue(s.Field)

@@ -52,7 +52,7 @@ func (c *serviceConverter) readAnnotations(m *metav1.ObjectMeta) *setting.Values
 	v := new(setting.Values)
 	for _, s := range setting.All {
 		text, given := m.Annotations[s.Annotation]
-		if !given || s.Annotation == "" || s.Parse == nil {
+		if !given || s.Annotation == "" || !s.IsParsed() {
 			continue
 		}
 		if problem := s.Parse(v, text); problem != "" {
