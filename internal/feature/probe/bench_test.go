@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
@@ -80,7 +82,8 @@ func BenchmarkChecks(b *testing.B) {
 			}
 			s.Slices = []*model.EndpointSlice{{Family: model.IPv4, Hosts: hosts, Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: port}}}}
 			before := heapSize()
-			e := NewEngine(Config{Log: slog.New(slog.DiscardHandler)})
+			node := &feature.Node{Config: new(config.Config)}
+			e := newEngine(node, machine{node}, slog.New(slog.DiscardHandler))
 			ctx, stop := context.WithCancel(b.Context())
 			ended := make(chan struct{})
 			go func() {
@@ -113,7 +116,7 @@ func BenchmarkEdit(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
-			e := NewEngine(Config{Log: slog.New(slog.DiscardHandler)})
+			e := newEngine(new(feature.Node), nil, slog.New(slog.DiscardHandler))
 			s := serviceOf("web", tcp, addresses(n)...)
 			e.Edit(s.Service.Name, s)
 			e.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/parallel"
@@ -29,32 +30,12 @@ const (
 	grace = time.Second
 )
 
-// Config has the parts and settings of an engine. All but Log may be missing.
-type Config struct {
-	// New returns the checker of a target; nil: [checker.New].
-	New func(*model.Check, checker.Target) (checker.Checker, error)
-	// Lacks reports whether the machine lacks an address family.
-	Lacks func(model.Family) bool
-	// Serves returns the Service that has a frontend on this node. A check must not go
-	// through our own rules to another endpoint.
-	Serves func(model.Frontend) (model.ServiceName, bool)
-	// Observe receives each check when it has ended. Calls run concurrently.
-	Observe func(Observation)
-	// Room returns how many checks may run at the same time now: over the network, and
-	// programs. Nil: as many as the budget allows.
-	Room func() (network, programs int)
-	// Changed receives endpoints whose health has changed, from one goroutine.
-	Changed func([]Transition)
-	Log     *slog.Logger
-}
-
-// Observation is a check that has ended.
-type Observation struct {
-	Check    *model.Check
-	Duration time.Duration
-	// Err is nil if the endpoint passed. It wraps [checker.ErrLocal] if the check says
-	// nothing about the endpoint.
-	Err error
+// maker makes checks.
+type maker interface {
+	// New returns the checker of a target.
+	New(*model.Check, checker.Target) (checker.Checker, error)
+	// Room returns how many checks may run at the same time now: over the network, and programs.
+	Room() (network, programs int)
 }
 
 // Result is the known health of an endpoint.
@@ -83,14 +64,17 @@ type Counts struct {
 // endpoint and the check, and forgets it then. While no Service has a check it holds no
 // memory, and Run does nothing. Its methods are safe for concurrent use.
 type Engine struct {
-	Config
+	node    *feature.Node
+	maker   maker
+	log     *slog.Logger
+	metrics metrics
 
 	mu       sync.Mutex // guards what follows
 	services map[model.ServiceName]*service
 	targets  map[targetKey]*target
 	specs    map[string]*spec
 	passive  map[netip.AddrPort][]*target // of them, the ones whose check is passive
-	// frontends are the frontends of Services with a check: at the start, Serves knows none.
+	// frontends are the frontends of Services with a check: at the start, the node knows none.
 	frontends map[model.Frontend]model.ServiceName
 	queue     queue
 	network   pool
@@ -109,13 +93,10 @@ type Engine struct {
 	checks sync.WaitGroup
 }
 
-// NewEngine returns an engine without targets.
-func NewEngine(c Config) *Engine {
-	if c.New == nil {
-		c.New = checker.New
-	}
-	e := &Engine{Config: c, network: pool{limit: budget.Checks}, programs: pool{limit: budget.CheckPrograms}, wake: make(chan struct{}, 1)}
-	e.report.lines, e.objectLog = loglimit.Limiter(budget.HealthLines, reportTime), loglimit.New(c.Log)
+// newEngine returns an engine without targets. One that does not run needs no maker.
+func newEngine(n *feature.Node, m maker, log *slog.Logger) *Engine {
+	e := &Engine{node: n, maker: m, log: log, metrics: newMetrics(), wake: make(chan struct{}, 1)}
+	e.report.lines, e.objectLog = loglimit.Limiter(budget.HealthLines, reportTime), loglimit.New(log)
 	e.empty()
 	return e
 }
@@ -135,9 +116,7 @@ func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
 	for {
 		next, batch := e.step(ctx, time.Now())
 		if len(batch) > 0 {
-			if e.Changed != nil { // first: what it notes is of the sync that follows
-				e.Changed(batch)
-			}
+			e.tell(batch) // first: what others note is of the sync that follows
 			changed(namesOf(batch)...)
 		}
 		timer.Stop()
@@ -183,9 +162,7 @@ func (e *Engine) step(ctx context.Context, now time.Time) (next time.Time, batch
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stepping = true
-	if e.Room != nil {
-		e.network.limit, e.programs.limit = e.Room()
-	}
+	e.network.limit, e.programs.limit = e.maker.Room()
 	for len(e.queue) > 0 && !e.queue[0].due.After(now) {
 		e.dueNow(ctx, e.queue[0], now)
 	}
@@ -196,9 +173,9 @@ func (e *Engine) step(ctx context.Context, now time.Time) (next time.Time, batch
 	}
 	if len(e.batch) > 0 && !e.batchEnd.After(now) {
 		batch, e.batch = e.batch, nil
-		e.report.add(batch, now, e.Log)
+		e.report.add(batch, now, e.log)
 	}
-	e.report.end(now, e.Log)
+	e.report.end(now, e.log)
 	e.stepping, e.wakeAt = false, e.nextStep()
 	return e.wakeAt, batch
 }
@@ -248,7 +225,7 @@ func (e *Engine) Await(ctx context.Context) error {
 	case <-limit.C:
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.Log.Warn(e.words().Text("starting before all endpoints have been checked; the others count as healthy"), "targets", len(e.targets), "unknown", e.unknown)
+		e.log.Warn(e.words().Text("starting before all endpoints have been checked; the others count as healthy"), "targets", len(e.targets), "unknown", e.unknown)
 	}
 	return nil
 }

@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
+	"github.com/nftproxy/nftproxy/internal/testkit/series"
 )
 
 // lab is an engine with fake endpoints, in a bubble of fake time.
@@ -29,6 +32,7 @@ type lab struct {
 	made    map[netip.AddrPort]int                         // checks
 	times   []time.Time                                    // of all checks
 	most    int                                            // checks at the same time
+	room    atomic.Int32                                   // for checks; zero: as much as the budget allows
 	now     int
 	changes [][]model.ServiceName
 	log     strings.Builder
@@ -44,7 +48,7 @@ func silent(ctx context.Context) error {
 
 func newLab(t *testing.T) *lab {
 	l := &lab{t: t, answers: make(map[netip.Addr]func(context.Context) error), made: make(map[netip.AddrPort]int)}
-	l.Engine = NewEngine(Config{New: l.checker, Log: slog.New(slog.NewTextHandler(&l.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	l.Engine = newEngine(&feature.Node{Config: new(config.Config)}, l, slog.New(slog.NewTextHandler(&l.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	return l
 }
 
@@ -55,8 +59,16 @@ type fakeChecker struct {
 	timeout time.Duration
 }
 
-func (l *lab) checker(c *model.Check, t checker.Target) (checker.Checker, error) {
+func (l *lab) New(c *model.Check, t checker.Target) (checker.Checker, error) {
 	return fakeChecker{l, t, c.Timeout}, nil
+}
+
+// Room implements [maker].
+func (l *lab) Room() (network, programs int) {
+	if n := int(l.room.Load()); n > 0 {
+		return n, 1
+	}
+	return budget.Checks, budget.CheckPrograms
 }
 
 func (f fakeChecker) Check(ctx context.Context) error {
@@ -443,9 +455,7 @@ func TestCheckHangs(t *testing.T) {
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t)
-		var room atomic.Int32
-		room.Store(2)
-		l.Room = func() (network, programs int) { return int(room.Load()), 1 }
+		l.room.Store(2)
 		addresses := make([]string, 10)
 		for i := range addresses {
 			addresses[i] = fmt.Sprintf("10.0.0.%d", i+1)
@@ -457,7 +467,7 @@ func TestRoom(t *testing.T) {
 		l.start()
 		l.Edit(name("web"), serviceOf("web", tcp, addresses...))
 		for _, n := range []int{2, 3, 1} {
-			room.Store(int32(n))
+			l.room.Store(int32(n))
 			l.after(10 * time.Second) // those that run have ended
 			l.mu.Lock()
 			l.most = 0
@@ -630,18 +640,26 @@ func TestPort(t *testing.T) {
 	})
 }
 
+// serving is a node without IPv6, which may serve a virtual address.
+type serving struct {
+	feature.Serving
+	vip atomic.Bool
+}
+
+func (s *serving) Families() []model.Family { return []model.Family{model.IPv4} }
+
+func (s *serving) Serves(f model.Frontend) (model.ServiceName, bool) {
+	return name("vip"), s.vip.Load() && f == model.Frontend{Address: netip.MustParseAddr("10.0.0.1"), Port: 8080, Protocol: model.TCP}
+}
+
 // TestNotChecked: 3.29. A check that would go through a frontend of this node is not made,
 // which the log says once; an address of a family that the machine lacks fails.
 func TestNotChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t)
-		l.Lacks = func(f model.Family) bool { return f == model.IPv6 }
-		ours := true
-		l.Serves = func(f model.Frontend) (model.ServiceName, bool) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return name("vip"), ours && f == model.Frontend{Address: netip.MustParseAddr("10.0.0.1"), Port: 8080, Protocol: model.TCP}
-		}
+		var node serving
+		node.vip.Store(true)
+		l.node.Serve(&node)
 		l.answer("10.0.0.1", refused)
 		l.start()
 		s := serviceOf("web", tcp, "10.0.0.1", "10.0.0.2", "fd00::1")
@@ -661,37 +679,36 @@ func TestNotChecked(t *testing.T) {
 		if got := l.logged(); strings.Count(got, "is not checked") != 1 || !strings.Contains(got, "endpoint=10.0.0.1:8080 service=default/vip") {
 			t.Errorf("log %s", got)
 		}
-		l.mu.Lock()
-		ours = false
-		l.mu.Unlock()
+		node.vip.Store(false)
 		if l.after(10 * time.Second); l.failing(s) != "10.0.0.1 fd00::1" {
 			t.Errorf("failing %s", l.failing(s))
 		}
 	})
 }
 
-// TestObserve: each check and each transition is reported.
-func TestObserve(t *testing.T) {
+// noted are the Services that the engine names to others.
+type noted []model.ServiceName
+
+func (n *noted) Note(names ...model.ServiceName) { *n = append(*n, names...) }
+
+// TestCount: 3.35. Each check and each transition is counted, and others learn which Service it is of.
+func TestCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t)
-		var seen []string
-		l.Observe = func(o Observation) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			seen = append(seen, fmt.Sprint(o.Check.Type, " ", o.Duration, " ", o.Err))
-		}
-		var changed []string
-		l.Changed = func(all []Transition) {
-			for _, one := range all {
-				changed = append(changed, fmt.Sprint(one.Service, " ", one.Address, " ", one.Healthy, " ", one.Message))
-			}
-		}
+		var names noted
+		l.node.Features = []feature.Feature{&names}
 		l.answer("10.0.0.1", silent)
 		l.start()
 		l.Edit(name("web"), serviceOf("web", tcp, "10.0.0.1"))
 		l.after(1500 * time.Millisecond)
-		if fmt.Sprint(seen) != "[tcp 1s connect: no answer]" || fmt.Sprint(changed) != "[default/web 10.0.0.1 false connect: no answer]" {
-			t.Errorf("%q, %q", seen, changed)
+		series.Expect(t, map[string]float64{
+			`nftproxy_health_checks_total{result="fail",type="tcp"}`: 1,
+			`nftproxy_health_check_duration_seconds{type="tcp"}`:     1,
+			`nftproxy_health_check_transitions_total{to="failing"}`:  1,
+			`nftproxy_health_check_endpoints{state="failing"}`:       1,
+		}, l.Collectors()...)
+		if !slices.Equal(names, noted{name("web")}) {
+			t.Errorf("noted are %v", names)
 		}
 	})
 }

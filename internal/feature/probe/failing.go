@@ -55,7 +55,7 @@ func Mark(s *model.Snapshot, results []feature.Failing) (edited *model.Snapshot,
 	if len(results) == 0 {
 		return s, nil
 	}
-	e := NewEngine(Config{Log: slog.New(slog.DiscardHandler)})
+	e := newEngine(new(feature.Node), nil, slog.New(slog.DiscardHandler))
 	s.Edit(e.Edit)
 	e.adopt(results)
 	edited = s.Edit(e.Edit)

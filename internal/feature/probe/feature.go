@@ -3,7 +3,6 @@ package probe
 import (
 	"errors"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,82 +19,52 @@ import (
 type Kind struct{}
 
 // New implements [feature.Kind].
-func (Kind) New(n *feature.Node) feature.Feature {
-	c := &checks{node: n, metrics: newMetrics()}
-	c.Engine = NewEngine(Config{
-		Lacks:  func(f model.Family) bool { return !slices.Contains(n.Serving().Families(), f) },
-		Serves: func(f model.Frontend) (model.ServiceName, bool) { return n.Serving().Serves(f) },
-		Room: func() (network, programs int) {
-			return descriptors.Checks(len(n.Config.Node.Localhost()) > 0)
-		},
-		// It connects also where masqueraded connections have taken nearly all source ports.
-		New: func(c *model.Check, t checker.Target) (checker.Checker, error) {
-			t.Crowded = n.Ports.Has
-			return checker.New(c, t)
-		},
-		Observe: c.observe, Changed: c.changed, Log: n.Log,
-	})
-	return c
+func (Kind) New(n *feature.Node) feature.Feature { return newEngine(n, machine{n}, n.Log) }
+
+// machine makes checks from this machine.
+type machine struct{ node *feature.Node }
+
+func (machine) New(c *model.Check, t checker.Target) (checker.Checker, error) {
+	return checker.New(c, t)
 }
 
-type checks struct {
-	*Engine
-	node    *feature.Node
-	metrics metrics
+func (m machine) Room() (network, programs int) {
+	return descriptors.Checks(len(m.node.Config.Node.Localhost()) > 0)
 }
 
 // Collectors implements [feature.Counter].
-func (c *checks) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.metrics.total, c.metrics.transitions, c.metrics.duration, newCollector(c.Engine)}
+func (e *Engine) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{e.metrics.total, e.metrics.transitions, e.metrics.duration, newCollector(e)}
 }
 
 // Problems implements [feature.Reporter]: it returns the Services whose passive check learns nothing.
-func (c *checks) Problems(time.Time) (out []model.Notice) {
-	if c.node.Config.Node.Observe.Failures() {
+func (e *Engine) Problems(time.Time) (out []model.Notice) {
+	if e.node.Config.Node.Observe.Failures() {
 		return nil
 	}
-	for _, name := range c.Passive() {
+	for _, name := range e.Passive() {
 		out = append(out, model.Notice{Object: name.Object(), Reason: model.NotObserved, Message: "its passive health check learns nothing: start nftproxy with --observe=failures"})
 	}
 	return out
 }
 
-func (c *checks) observe(o Observation) {
-	result := checkPassed
-	switch {
-	case errors.Is(o.Err, checker.ErrLocal):
-		result = checkNotMade
-	case o.Err != nil:
-		result = checkFailed
-	}
-	c.metrics.countCheck(o.Check.Type, o.Duration, result)
-}
-
-// changed counts endpoints whose health has changed, and reports the ones of Services of an
-// API server as events.
-func (c *checks) changed(all []Transition) {
-	acts := feature.Find[interface{ Note(...model.ServiceName) }](c.node.Features)
+// tell counts endpoints whose health has changed, and reports the ones of Services of an API server as events.
+func (e *Engine) tell(all []Transition) {
+	acts := feature.Find[interface{ Note(...model.ServiceName) }](e.node.Features)
 	for i := range all {
-		c.metrics.countTransition(all[i].Healthy)
+		e.metrics.countTransition(all[i].Healthy)
 		if acts != nil {
 			acts.Note(all[i].Service)
 		}
 	}
-	if !c.node.Config.Own.HealthChecks {
+	if !e.node.Config.Own.HealthChecks {
 		return // they are of Services of files
 	}
 	// A machine that dies may have thousands. The log counts the others.
 	for _, t := range all[:min(len(all), budget.HealthEvents)] {
-		c.node.Events.EndpointHealth(t.Service, t.Address, t.Healthy, t.Message)
+		e.node.Events.EndpointHealth(t.Service, t.Address, t.Healthy, t.Message)
 	}
 }
-
-// Results of health checks, as values of a label.
-const (
-	checkPassed  = "pass"
-	checkFailed  = "fail"
-	checkNotMade = "not_made" // it says nothing about the endpoint
-)
 
 // metrics are counted when checks end.
 type metrics struct {
@@ -119,7 +88,15 @@ func newMetrics() metrics {
 	}
 }
 
-func (m *metrics) countCheck(t model.CheckType, took time.Duration, result string) {
+// countCheck counts a check that has ended. The error wraps [checker.ErrLocal] if it says nothing about the endpoint.
+func (m *metrics) countCheck(t model.CheckType, took time.Duration, err error) {
+	result := "pass"
+	switch {
+	case errors.Is(err, checker.ErrLocal):
+		result = "not_made"
+	case err != nil:
+		result = "fail"
+	}
 	m.total.WithLabelValues(t.String(), result).Inc()
 	m.duration.WithLabelValues(t.String()).Observe(took.Seconds())
 }

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/probe/checker"
 	"github.com/nftproxy/nftproxy/internal/testkit/series"
 )
 
@@ -35,8 +37,8 @@ func (n manyResults) Each(f func(model.ServiceName, netip.Addr, model.CheckResul
 // limited, and those with the most of them have one.
 func TestMetrics(t *testing.T) {
 	m := newMetrics()
-	m.countCheck(model.CheckGRPC, 30*time.Millisecond, checkFailed)
-	m.countCheck(model.CheckGRPC, 20*time.Millisecond, checkNotMade)
+	m.countCheck(model.CheckGRPC, 30*time.Millisecond, errors.New("connect: refused"))
+	m.countCheck(model.CheckGRPC, 20*time.Millisecond, checker.ErrLocal)
 	m.countTransition(true)
 	found := series.Expect(t, map[string]float64{
 		`nftproxy_health_check_endpoints{state="passing"}`:                             5000,

@@ -143,9 +143,7 @@ func (e *Engine) run(ctx context.Context, t *target) {
 	if ctx.Err() != nil {
 		return
 	}
-	if e.Observe != nil {
-		e.Observe(Observation{Check: t.spec.check, Duration: now.Sub(begin), Err: err})
-	}
+	e.metrics.countCheck(t.spec.check.Type, now.Sub(begin), err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	late := t.state == hanging
@@ -175,11 +173,11 @@ func (e *Engine) run(ctx context.Context, t *target) {
 func (e *Engine) attempt(ctx context.Context, t *target) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			e.Log.Error("internal error in a health check, please report it", "target", t.address, "error", p, "stack", string(debug.Stack()))
+			e.log.Error("internal error in a health check, please report it", "target", t.address, "error", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("%w: internal error: %v", checker.ErrLocal, p)
 		}
 	}()
-	if f := model.FamilyOf(t.address.Addr()); e.Lacks != nil && e.Lacks(f) {
+	if f := model.FamilyOf(t.address.Addr()); !slices.Contains(e.node.Serving().Families(), f) {
 		return fmt.Errorf("this machine has no %s", f)
 	}
 	if name, ok := e.own(t); ok {
@@ -188,7 +186,7 @@ func (e *Engine) attempt(ctx context.Context, t *target) (err error) {
 		return &ownError{name, t.words()}
 	}
 	if t.checker == nil {
-		if t.checker, err = e.New(t.active(), checker.Target{Address: t.address, Protocol: t.protocol, Service: t.spec.service}); err != nil {
+		if t.checker, err = e.maker.New(t.active(), checker.Target{Address: t.address, Protocol: t.protocol, Service: t.spec.service, Ports: e.node.Ports}); err != nil {
 			return err
 		}
 	}
@@ -224,10 +222,10 @@ func (e *Engine) own(t *target) (model.ServiceName, bool) {
 	e.mu.Lock()
 	name, ok := e.frontends[f]
 	e.mu.Unlock()
-	if !ok && e.Serves != nil {
-		name, ok = e.Serves(f)
+	if !ok {
+		return e.node.Serving().Serves(f)
 	}
-	return name, ok
+	return name, true
 }
 
 // next returns when a target is checked again. The checks of many targets are spread

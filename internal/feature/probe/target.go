@@ -88,7 +88,7 @@ func (e *Engine) record(t *target, now time.Time, err error) {
 		e.set(t, true, now)
 		return
 	case errors.Is(err, checker.ErrLocal):
-		e.report.local(t.words(), err, now, e.Log)
+		e.report.local(t.words(), err, now, e.log)
 		return
 	}
 	t.checked, t.warned = now, false

@@ -36,9 +36,13 @@ type Target struct {
 	Address  netip.AddrPort
 	Protocol model.Protocol // of the port, for types of check that fit several; zero: the usual one
 	Service  model.ServiceName
-	// Crowded reports that masqueraded connections to an address and port leave few of the source
-	// ports from 1024 on to it; nil: never.
-	Crowded func(model.Protocol, netip.AddrPort) bool
+	Ports    Ports // nil: they are never few
+}
+
+// Ports are the source ports of masqueraded connections.
+type Ports interface {
+	// Has reports whether these connections leave few of the ports from 1024 on for connections to an address and port.
+	Has(model.Protocol, netip.AddrPort) bool
 }
 
 // ErrLocal means that a result says nothing about the endpoint: this machine has no
@@ -161,7 +165,7 @@ func connect(ctx context.Context, to Target) (net.Conn, error) {
 // dial opens a connection whose reads and writes end with the context.
 func dial(ctx context.Context, over model.Protocol, to Target) (*limitedConn, error) {
 	d := dialer
-	if to.Crowded != nil && to.Crowded(over, to.Address) {
+	if to.Ports != nil && to.Ports.Has(over, to.Address) {
 		d.Control = bindLowPort
 	}
 	conn, err := d.DialContext(ctx, over.String(), to.Address.String())
