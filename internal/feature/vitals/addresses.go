@@ -37,8 +37,8 @@ type place = model.InterfaceAddress
 // its methods, except those that say otherwise.
 type keeper struct {
 	links    Links
-	keeps    func() bool // see [Config]
-	interval time.Duration
+	balances balances
+	interval time.Duration // between announcements of an address, after the first ones
 	record   record
 	log      *slog.Logger
 	ctx      context.Context // of Run
@@ -88,9 +88,9 @@ const (
 	burstPause    = 2 * time.Second
 )
 
-func newKeeper(c *Config) *keeper {
+func newKeeper(n *feature.Node, b balances, links Links) *keeper {
 	return &keeper{
-		interval: c.Interval, links: c.Links, keeps: c.Keeps, record: record{path: c.Record}, log: c.Log, changed: make(chan struct{}, 1),
+		interval: n.Config.Own.AnnounceInterval, links: links, balances: b, record: record{path: RecordIn(n.RuntimeDirectory)}, log: n.Log, changed: make(chan struct{}, 1),
 		asked: make(map[place]map[model.ServiceName]bool), of: make(map[model.ServiceName][]place),
 		states: make(map[place]*state), listening: make(map[string]bool), up: make(map[string]bool),
 	}

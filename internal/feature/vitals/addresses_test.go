@@ -14,13 +14,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -178,17 +179,15 @@ func (m *machine) count(call string) (n int) {
 type addressLab struct {
 	*testing.T
 	*Actor
-	m      *machine
-	record string
-	mu     sync.Mutex
-	states map[string]State
-	kept   atomic.Bool // a part of the source cannot be read
-	log    *bytes.Buffer
-	stop   func()
+	m *machine
+	fakeBalances
+	dir  string // at run time
+	log  *bytes.Buffer
+	stop func()
 }
 
 func newAddressLab(t *testing.T, m *machine) *addressLab {
-	return &addressLab{T: t, m: m, record: RecordIn(t.TempDir()), log: new(bytes.Buffer)}
+	return &addressLab{T: t, m: m, dir: t.TempDir(), log: new(bytes.Buffer)}
 }
 
 // start begins with these Balances; the ones before are forgotten, as by a new process.
@@ -198,15 +197,9 @@ func (l *addressLab) start(states map[string]State) {
 		l.stop()
 	}
 	l.states = states
-	l.Actor = New(Config{Interval: time.Minute,
-		Links: l.m, Keeps: l.kept.Load, Record: l.record, Log: slog.New(slog.NewTextHandler(l.log, nil)),
-		Assess: func(n model.ServiceName) (State, bool) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			s, ok := l.states[n.Name]
-			return s, ok
-		},
-	})
+	n := &feature.Node{Config: new(config.Config), RuntimeDirectory: l.dir, Log: slog.New(slog.NewTextHandler(l.log, nil))}
+	n.Config.Own.AnnounceInterval = time.Minute
+	l.Actor = newActor(n, &l.fakeBalances, l.m)
 	ctx, cancel := context.WithCancel(l.Context())
 	var all sync.WaitGroup
 	all.Go(func() { l.Actor.Run(ctx) })
@@ -215,14 +208,15 @@ func (l *addressLab) start(states map[string]State) {
 	for name := range states {
 		names = append(names, nameOf(name))
 	}
-	l.Begin(names...)
+	l.Note(names...)
+	l.request(true)
 	l.pass(time.Second)
 }
 
 func (l *addressLab) set(name string, s State) {
-	l.mu.Lock()
+	l.guard.Lock()
 	l.states[name] = s
-	l.mu.Unlock()
+	l.guard.Unlock()
 	l.Synced(nameOf(name))
 	l.pass(time.Second)
 }
@@ -301,7 +295,7 @@ func TestAddressesAfterRestart(t *testing.T) {
 			}
 			l.start(nil)
 			l.want("192.0.2.1@eth0")
-			if _, err := os.Stat(l.record); err == nil {
+			if _, err := os.Stat(RecordIn(l.dir)); err == nil {
 				t.Error("a record without addresses is left")
 			}
 		})
@@ -315,14 +309,14 @@ func TestAddressesKept(t *testing.T) {
 		l := newAddressLab(t, newMachine())
 		l.start(map[string]State{"web": up("eth0", vip), "dns": up("eth0", other)})
 		defer func() { l.stop() }()
-		l.kept.Store(true)
+		l.keeps.Store(true)
 		l.start(map[string]State{"dns": up("eth0", other)})
 		l.want("203.0.113.10@eth0 203.0.113.20@eth0")
 		l.set("dns", State{})
 		l.want("203.0.113.10@eth0")
 		l.start(nil)
 		l.want("203.0.113.10@eth0")
-		l.kept.Store(false)
+		l.keeps.Store(false)
 		l.Compare()
 		l.pass(time.Second)
 		l.want("")
@@ -352,7 +346,7 @@ func TestAddressesReturn(t *testing.T) {
 		defer func() { l.stop() }()
 		state := l.states["web"]
 		both := "2001:db8::10@eth0 203.0.113.10@eth0"
-		if l.want(both); l.Lacks(state) {
+		if l.want(both); l.addresses.lacks(state) {
 			t.Error("addresses that are there are missed")
 		}
 		m.change(func() { delete(m.on, at("eth0", vip)) })
@@ -362,7 +356,7 @@ func TestAddressesReturn(t *testing.T) {
 		m.change(func() { clear(m.on); delete(m.links, "eth0") })
 		l.pass(time.Second)
 		l.want("", "NotAnnounced: 2001:db8::10 on interface eth0: add it: there is no interface eth0", "NotAnnounced: 203.0.113.10 on interface eth0: ")
-		if !l.Lacks(state) {
+		if !l.addresses.lacks(state) {
 			t.Error("addresses that are not there are not missed")
 		}
 		m.change(func() { m.links["eth0"] = host.Link{Index: 7, Up: true, Shared: true} })

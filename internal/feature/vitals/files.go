@@ -22,20 +22,20 @@ const (
 )
 
 func (a *Actor) prepare() error {
-	if a.Directory == "" {
+	if a.directory == "" {
 		return nil
 	}
-	return os.MkdirAll(a.Directory, directoryPermissions)
+	return os.MkdirAll(a.directory, directoryPermissions)
 }
 
 func (a *Actor) path(name model.ServiceName) string {
-	return filepath.Join(a.Directory, name.Namespace+separator+name.Name)
+	return filepath.Join(a.directory, name.Namespace+separator+name.Name)
 }
 
 // record makes the file of a Balance right: 0 while a server is usable, else 1. keepalived takes a
 // value other than 0, with weight 0, for a fault. What fails is tried again.
 func (a *Actor) record(name model.ServiceName) {
-	if a.Directory == "" {
+	if a.directory == "" {
 		return
 	}
 	err := a.write(name)
@@ -43,7 +43,7 @@ func (a *Actor) record(name model.ServiceName) {
 		delete(a.unwritten, name)
 	} else if text := err.Error(); a.unwritten[name] != text {
 		a.unwritten[name] = text
-		a.Log.Error("the file about a Balance cannot be written or removed", "object", name.BalanceObject().String(), "error", err)
+		a.node.Log.Error("the file about a Balance cannot be written or removed", "object", name.BalanceObject().String(), "error", err)
 	}
 }
 
@@ -56,7 +56,7 @@ func (a *Actor) write(name model.ServiceName) error {
 	if err := a.prepare(); err != nil {
 		return err
 	}
-	draft := filepath.Join(a.Directory, "."+filepath.Base(path)) // readers see one value or the other
+	draft := filepath.Join(a.directory, "."+filepath.Base(path)) // readers see one value or the other
 	if err := os.WriteFile(draft, []byte(contentOf(serves)), filePermissions); err != nil {
 		return err
 	}
@@ -72,12 +72,12 @@ func contentOf(serves bool) string {
 
 // sweep removes the files of Balances that an earlier run has known.
 func (a *Actor) sweep() {
-	if a.Directory == "" {
+	if a.directory == "" {
 		return
 	}
-	_, err := removeFiles(a.Directory, func(name model.ServiceName) bool { _, known := a.known[name]; return known })
+	_, err := removeFiles(a.directory, func(name model.ServiceName) bool { _, known := a.known[name]; return known })
 	if err != nil {
-		a.Log.Error("the file about a Balance that is gone cannot be removed", "error", err)
+		a.node.Log.Error("the file about a Balance that is gone cannot be removed", "error", err)
 	}
 }
 
@@ -112,13 +112,13 @@ func removeFiles(directory string, keep func(model.ServiceName) bool) (removed [
 
 // restore writes the files that have another content, or that are gone.
 func (a *Actor) restore() {
-	if a.Directory == "" {
+	if a.directory == "" {
 		return
 	}
 	for name, serves := range a.known {
 		text, err := atomicfile.Read(a.path(name))
 		if err != nil || string(text) != contentOf(serves) {
-			a.Log.Warn("the file about a Balance was changed or removed by another program: it is written again", "object", name.BalanceObject().String())
+			a.node.Log.Warn("the file about a Balance was changed or removed by another program: it is written again", "object", name.BalanceObject().String())
 			a.record(name)
 		}
 	}

@@ -14,10 +14,10 @@ import (
 
 // step compares the addresses that Balances want with those that the machine has, and does what is due.
 func (k *keeper) step(now time.Time) {
-	if !k.begun || k.links == nil {
+	if !k.begun {
 		return
 	}
-	keeps := k.keeps != nil && k.keeps()
+	keeps := k.balances.Kept()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.again = time.Time{}

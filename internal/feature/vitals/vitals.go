@@ -6,7 +6,6 @@ package vitals
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/netip"
 	"sync"
@@ -29,37 +28,36 @@ type State struct {
 
 func (s State) serves() bool { return s.Usable > 0 }
 
-// Config says what to do.
-type Config struct {
-	// Directory has a file for each Balance; empty: there are no files. Files of its form that an
-	// earlier run has left are removed.
-	Directory string
-	Program   string // is run at the start, and when a Balance gains or loses its last usable server
-	// Assess returns the state of a Balance; false: there is none of this name.
-	Assess func(model.ServiceName) (State, bool)
+// balances are what an actor acts on.
+type balances interface {
+	// Assess returns the state of a Balance; nil: there is none of this name.
+	Assess(model.ServiceName) (State, *model.Service)
+	// Kept reports whether rules of an earlier run stay, because a part of the source cannot be read:
+	// so do its addresses then.
+	Kept() bool
 	// Run runs a program with these variables; its error says why it failed.
-	Run   func(ctx context.Context, program string, env []string) error
-	Links Links // nil: no addresses are kept
-	// Keeps reports whether rules of an earlier run stay, because a part of the source cannot be read:
-	// so do its addresses then. Nil: no.
-	Keeps func() bool
-	// Record is the file of the addresses that were added; empty: there is none.
-	Record string
-	// Interval is the time between announcements of an address, after the first ones.
-	Interval time.Duration
-	Log      *slog.Logger
+	Run(ctx context.Context, program string, env []string) error
 }
 
 // Actor acts on states. Its methods are safe for concurrent use.
 type Actor struct {
-	Config
-	wake     chan struct{}
-	compares atomic.Bool // files are to be compared
+	node     *feature.Node
+	balances balances
+	// directory has a file for each Balance; empty: there are no files. Files of its form that an
+	// earlier run has left are removed.
+	directory string
+	program   string // is run at the start, and when a Balance gains or loses its last usable server
+	wake      chan struct{}
+	compares  atomic.Bool // files are to be compared
 
 	mu      sync.Mutex
 	pending map[model.ServiceName]struct{}
 	synced  map[model.ServiceName]struct{} // pending ones that the rules have
 	begun   bool                           // all Balances have been noted
+
+	// The following are of FollowSync.
+	assessed bool // it has seen all Services
+	kept     bool // Services of an earlier run were kept in the last sync
 
 	// The following are of Run.
 	known     map[model.ServiceName]bool // whether a server is usable
@@ -76,10 +74,11 @@ type Actor struct {
 // told is what a program is told.
 type told struct{ usable, servers int }
 
-// New returns an actor.
-func New(c Config) *Actor {
+// newActor returns an actor that keeps addresses on links.
+func newActor(n *feature.Node, b balances, links Links) *Actor {
 	return &Actor{
-		Config: c, wake: make(chan struct{}, 1), pending: make(map[model.ServiceName]struct{}), synced: make(map[model.ServiceName]struct{}), addresses: newKeeper(&c),
+		node: n, balances: b, directory: n.Config.Own.HealthDirectory, program: n.Config.Own.OnChange,
+		wake: make(chan struct{}, 1), pending: make(map[model.ServiceName]struct{}), synced: make(map[model.ServiceName]struct{}), addresses: newKeeper(n, b, links),
 		known: make(map[model.ServiceName]bool), unwritten: make(map[model.ServiceName]string), slots: make(chan struct{}, budget.ChangePrograms), wants: make(map[model.ServiceName]told),
 	}
 }
@@ -93,18 +92,13 @@ func (a *Actor) Note(names ...model.ServiceName) {
 	}
 }
 
-// Begin is Synced for all Balances that there are at the start.
-func (a *Actor) Begin(names ...model.ServiceName) {
-	a.Note(names...)
-	a.request(true)
-}
-
 // Synced requests to act on the Services that were noted so far, and on others.
 func (a *Actor) Synced(names ...model.ServiceName) {
 	a.Note(names...)
 	a.request(false)
 }
 
+// request requests to act; begin: all Balances that there are at the start have been noted.
 func (a *Actor) request(begin bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -127,8 +121,11 @@ func (a *Actor) Compare() {
 func (a *Actor) Run(ctx context.Context) {
 	defer a.programs.Wait()
 	a.addresses.ctx = ctx
+	if a.directory != "" {
+		a.node.NoteHealthDirectory(a.directory)
+	}
 	if err := a.prepare(); err != nil {
-		a.Log.Error("files about Balances cannot be written", "directory", a.Directory, "error", err)
+		a.node.Log.Error("files about Balances cannot be written", "directory", a.directory, "error", err)
 	}
 	for swept := false; ; {
 		var due <-chan time.Time
@@ -196,7 +193,11 @@ func (a *Actor) retry() {
 }
 
 func (a *Actor) act(ctx context.Context, name model.ServiceName) {
-	state, exists := a.Assess(name)
+	state, service := a.balances.Assess(name)
+	exists := service != nil && a.isVital(service)
+	if !exists {
+		state = State{}
+	}
 	a.addresses.hold(name, state)
 	before, known := a.known[name]
 	if !exists && known {
@@ -208,10 +209,10 @@ func (a *Actor) act(ctx context.Context, name model.ServiceName) {
 	}
 	a.known[name] = state.serves()
 	if known {
-		a.Log.Info("a Balance has changed its state", "object", name.BalanceObject().String(), "usable", state.Usable, "servers", state.Servers)
+		a.node.Log.Info("a Balance has changed its state", "object", name.BalanceObject().String(), "usable", state.Usable, "servers", state.Servers)
 	}
 	a.record(name)
-	if a.Program != "" {
+	if a.program != "" {
 		a.tell(ctx, name, state)
 	}
 }
@@ -258,18 +259,15 @@ func (a *Actor) run(ctx context.Context, name model.ServiceName, now told) {
 	env := []string{"NFTPROXY_SERVICE=" + name.String(), "NFTPROXY_STATE=" + state, fmt.Sprintf("NFTPROXY_USABLE=%d", now.usable), fmt.Sprintf("NFTPROXY_SERVERS=%d", now.servers)}
 	limited, cancel := context.WithTimeoutCause(ctx, programTimeout, fmt.Errorf("not finished after %s", programTimeout))
 	defer cancel()
-	err := a.Config.Run(limited, a.Program, env)
+	err := a.balances.Run(limited, a.program, env)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		a.Log.Error("the program for a change of a Balance failed", "object", name.BalanceObject().String(), "state", state, "error", err)
+		a.node.Log.Error("the program for a change of a Balance failed", "object", name.BalanceObject().String(), "state", state, "error", err)
 	default:
-		a.Log.Info("the program for a change of a Balance ran", "object", name.BalanceObject().String(), "state", state)
+		a.node.Log.Info("the program for a change of a Balance ran", "object", name.BalanceObject().String(), "state", state)
 	}
 }
-
-// Lacks reports whether an address that a Balance asks for is not on this machine.
-func (a *Actor) Lacks(s State) bool { return a.addresses.lacks(s) }
 
 // Announced returns the addresses that Balances ask for, and whether clients can reach them here.
 func (a *Actor) Announced() []feature.Announced { return a.addresses.announced() }

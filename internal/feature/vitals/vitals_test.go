@@ -4,28 +4,71 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// actorLab is an actor with states that a test sets.
+// fakeBalances are Balances with states that a test sets.
+type fakeBalances struct {
+	guard  sync.Mutex
+	states map[string]State
+	keeps  atomic.Bool // a part of the source cannot be read
+	ran    []string    // environment of each run, without the counts
+	hold   chan struct{}
+	fail   error
+}
+
+func (b *fakeBalances) Assess(n model.ServiceName) (State, *model.Service) {
+	b.guard.Lock()
+	defer b.guard.Unlock()
+	s, ok := b.states[n.Name]
+	if !ok {
+		return s, nil
+	}
+	return s, &model.Service{Name: n, Balance: true, Extras: &model.Extras{Announce: "eth0"}}
+}
+
+func (b *fakeBalances) Kept() bool { return b.keeps.Load() }
+
+func (b *fakeBalances) Run(ctx context.Context, _ string, env []string) error {
+	b.guard.Lock()
+	b.ran = append(b.ran, strings.TrimPrefix(env[0], "NFTPROXY_SERVICE=default/")+" "+strings.TrimPrefix(env[1], "NFTPROXY_STATE="))
+	hold := b.hold
+	b.guard.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+	}
+	return b.fail
+}
+
+// actorOn returns an actor with files in a directory.
+func actorOn(dir, program string, b *fakeBalances, log io.Writer) *Actor {
+	n := &feature.Node{Config: new(config.Config), NoteHealthDirectory: func(string) {}, Log: slog.New(slog.NewTextHandler(log, nil))}
+	n.Config.Own.HealthDirectory, n.Config.Own.OnChange = dir, program
+	return newActor(n, b, newMachine())
+}
+
+// actorLab is an actor with such Balances.
 type actorLab struct {
 	*testing.T
 	*Actor
-	mu     sync.Mutex
-	states map[string]State
-	ran    []string // environment of each run, without the counts
-	hold   chan struct{}
-	fail   error
-	log    bytes.Buffer
+	fakeBalances
+	log bytes.Buffer
 }
 
 func nameOf(text string) model.ServiceName {
@@ -34,29 +77,9 @@ func nameOf(text string) model.ServiceName {
 
 func start(t *testing.T, dir string, states map[string]State) (l *actorLab, stop func()) {
 	t.Helper()
-	l = &actorLab{T: t, states: states}
-	l.Actor = New(Config{
-		Directory: dir, Program: "/bin/true", Log: slog.New(slog.NewTextHandler(&l.log, nil)),
-		Assess: func(n model.ServiceName) (State, bool) {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			s, ok := l.states[n.Name]
-			return s, ok
-		},
-		Run: func(ctx context.Context, _ string, env []string) error {
-			l.mu.Lock()
-			l.ran = append(l.ran, strings.TrimPrefix(env[0], "NFTPROXY_SERVICE=default/")+" "+strings.TrimPrefix(env[1], "NFTPROXY_STATE="))
-			hold := l.hold
-			l.mu.Unlock()
-			if hold != nil {
-				select {
-				case <-hold:
-				case <-ctx.Done():
-				}
-			}
-			return l.fail
-		},
-	})
+	l = &actorLab{T: t}
+	l.states = states
+	l.Actor = actorOn(dir, "/bin/true", &l.fakeBalances, &l.log)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() { l.Actor.Run(ctx) })
@@ -65,20 +88,20 @@ func start(t *testing.T, dir string, states map[string]State) (l *actorLab, stop
 
 // sync sets a state, and tells the actor as a sync does.
 func (l *actorLab) sync(name string, s *State) {
-	l.mu.Lock()
+	l.guard.Lock()
 	if s == nil {
 		delete(l.states, name)
 	} else {
 		l.states[name] = *s
 	}
-	l.mu.Unlock()
+	l.guard.Unlock()
 	l.Note(nameOf(name))
 	l.Synced()
 }
 
 func (l *actorLab) runs() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.guard.Lock()
+	defer l.guard.Unlock()
 	return slices.Clone(l.ran)
 }
 
@@ -88,9 +111,9 @@ func (l *actorLab) has(files string, runs int) {
 	l.Helper()
 	synctest.Wait()
 	var got []string
-	entries, _ := os.ReadDir(l.Directory)
+	entries, _ := os.ReadDir(l.directory)
 	for _, e := range entries {
-		text, _ := os.ReadFile(filepath.Join(l.Directory, e.Name()))
+		text, _ := os.ReadFile(filepath.Join(l.directory, e.Name()))
 		got = append(got, e.Name()+"="+strings.TrimSpace(string(text)))
 	}
 	if s := strings.Join(got, " "); s != files || len(l.runs()) != runs {
@@ -117,7 +140,8 @@ func testActor(t *testing.T) {
 	if len(l.runs()) > 0 {
 		t.Error("it acts before the rules are there")
 	}
-	l.Begin(nameOf("db")) // a Service
+	l.Note(nameOf("db")) // a Service
+	l.request(true)
 	l.has("default_web=0 other=0", 1)
 	l.sync("web", &State{Usable: 1, Servers: 2})
 	l.sync("web", &State{Usable: 0, Servers: 2})
@@ -140,9 +164,9 @@ func TestPrograms(t *testing.T) { synctest.Test(t, testPrograms) }
 
 func testPrograms(t *testing.T) {
 	l, stop := start(t, "", map[string]State{"web": {Usable: 1, Servers: 1}})
-	l.mu.Lock()
+	l.guard.Lock()
 	l.hold, l.fail = make(chan struct{}), errors.New("exit code 3")
-	l.mu.Unlock()
+	l.guard.Unlock()
 	l.Synced(nameOf("web"))
 	l.has("", 1)
 	for range 10 {
@@ -166,11 +190,7 @@ func TestFilesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	states := map[string]State{"web": {Usable: 1, Servers: 1}}
-	a := New(Config{Directory: dir, Log: slog.New(slog.NewTextHandler(&log, nil)), Assess: func(n model.ServiceName) (State, bool) {
-		s, ok := states[n.Name]
-		return s, ok
-	}})
+	a := actorOn(dir, "", &fakeBalances{states: map[string]State{"web": {Usable: 1, Servers: 1}}}, &log)
 	a.act(t.Context(), nameOf("web"))
 	a.retry()
 	if n := strings.Count(log.String(), "cannot be written"); a.again() == nil || n != 1 {
@@ -193,7 +213,7 @@ func TestSweepKeepsOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := New(Config{Directory: dir, Log: slog.New(slog.DiscardHandler)})
+	a := actorOn(dir, "", new(fakeBalances), io.Discard)
 	a.sweep()
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 2 {
 		t.Errorf("%q are left", left)
