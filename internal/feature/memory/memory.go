@@ -17,7 +17,7 @@ import (
 type Kind struct{}
 
 // New implements [feature.Kind].
-func (Kind) New(*feature.Node) feature.Feature { return newSpare() }
+func (Kind) New(*feature.Node) feature.Feature { return newSpare(heap{}, program{}) }
 
 // settledGC is the value of GOGC after the first sync: changes create little garbage,
 // so memory matters more than the collector's CPU time.
@@ -30,7 +30,7 @@ func freeMemory() {
 		debug.SetGCPercent(settledGC)
 	}
 	debug.FreeOSMemory()
-	_ = unmapProgram() // without it, the process only takes more memory
+	program{}.free()
 }
 
 // spareTime is how long memory stays after work that may have needed much, for more such work.
@@ -41,22 +41,27 @@ const spareTime = 30 * time.Second
 // It is looked at once after such work; nothing happens at rest.
 type spare struct {
 	noted chan struct{}
-	after func(time.Duration) <-chan time.Time
-	kinds []kind
+	kinds []*kind
 }
 
-// kind is memory that can be returned.
+// store is memory that can be returned.
+type store interface {
+	size() int64 // in bytes
+	free()
+}
+
+// kind is a store, and its size after the last return.
 type kind struct {
-	size  func() int64 // in bytes
-	free  func()
-	least int64 // the size after the last return
+	store
+	least int64
 }
 
-func newSpare() *spare {
-	return &spare{noted: make(chan struct{}, 1), after: time.After, kinds: []kind{
-		{size: heapSize, free: debug.FreeOSMemory},
-		{size: programSize, free: func() { _ = unmapProgram() }}, // without it, the process only takes more memory
-	}}
+func newSpare(all ...store) *spare {
+	m := &spare{noted: make(chan struct{}, 1)}
+	for _, s := range all {
+		m.kinds = append(m.kinds, &kind{store: s})
+	}
+	return m
 }
 
 // note says that there was work.
@@ -97,10 +102,10 @@ func (m *spare) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.after(spareTime):
+		case <-time.After(spareTime):
 		}
-		for i := range m.kinds {
-			m.kinds[i].giveBack()
+		for _, k := range m.kinds {
+			k.giveBack()
 		}
 	}
 }
@@ -116,8 +121,12 @@ func (k *kind) giveBack() {
 // spareFrom returns the size from which on a return is worth its time.
 func spareFrom(least int64) int64 { return least*13/10 + 4<<20 }
 
-// heapSize returns how many bytes the heap has of the OS.
-func heapSize() (sum int64) {
+// heap is the heap: the bytes that it has of the OS.
+type heap struct{}
+
+func (heap) free() { debug.FreeOSMemory() }
+
+func (heap) size() (sum int64) {
 	samples := []metrics.Sample{
 		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
 	}

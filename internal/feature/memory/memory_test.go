@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -13,84 +14,71 @@ import (
 // kind is returned only if it has grown since the last time.
 func TestSpareMemory(t *testing.T) {
 	t.Setenv("GOGC", "")
-	m := newSpare()
-	waits, pass := make(chan time.Duration), make(chan time.Time)
-	m.after = func(d time.Duration) <-chan time.Time { waits <- d; return pass }
-	heap, program := fakeMemory(), fakeMemory()
-	m.kinds = []kind{heap.kind(), program.kind()}
-	go m.Run(t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		heap, program := &memoryOfTest{after: 50 << 20}, &memoryOfTest{after: 1 << 20}
+		m := newSpare(heap, program)
+		go m.Run(t.Context())
+		expect := func(looks, ofHeap, ofProgram int) {
+			t.Helper()
+			time.Sleep(spareTime)
+			synctest.Wait()
+			if got := [...]int{heap.looks, heap.freed, program.freed}; got != [...]int{looks, ofHeap, ofProgram} {
+				t.Fatalf("looked %d times, returned %d and %d times, want %d, %d and %d", got[0], got[1], got[2], looks, ofHeap, ofProgram)
+			}
+		}
+		heap.now, program.now = 100<<20, 20<<20
+		expect(0, 0, 0)
+		answer := m.Noting(http.NotFoundHandler())
+		answer.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/status", nil))
+		expect(2, 1, 1)
 
-	answer := m.Noting(http.NotFoundHandler())
-	answer.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/status", nil))
-	if d := <-waits; d != spareTime {
-		t.Errorf("it waits for %v", d)
-	}
-	pass <- time.Time{}
-	heap.returned(100<<20, 50<<20)
-	program.returned(20<<20, 1<<20)
-
-	m.note()
-	<-waits
-	for range 3 { // while it waits: one more look is enough for all
+		heap.now, program.now = 50<<20*13/10+4<<20, 1<<20*13/10+4<<20+1
 		m.note()
-	}
-	pass <- time.Time{}
-	heap.looks <- 50<<20*13/10 + 4<<20
-	program.returned(1<<20*13/10+4<<20+1, 1<<20)
-	select {
-	case <-waits:
-	case <-heap.freed:
-		t.Fatal("memory was returned for little")
-	}
-	if len(m.noted) > 0 {
-		t.Error("work was noted twice")
-	}
-	pass <- time.Time{}
-	heap.returned(50<<20*13/10+4<<20+1, 50<<20)
-	program.looks <- 1<<20*13/10 + 4<<20
+		synctest.Wait()
+		for range 3 { // while it waits: one more look is enough for all
+			m.note()
+		}
+		expect(3, 1, 2)
+		heap.now, program.now = 50<<20*13/10+4<<20+1, 1<<20*13/10+4<<20
+		expect(5, 2, 2)
+		expect(5, 2, 2)
+	})
 }
 
-// memoryOfTest is memory whose sizes the test says.
+// memoryOfTest is memory whose sizes the test sets.
 type memoryOfTest struct {
-	looks chan int64
-	freed chan struct{}
+	now, after   int64 // the sizes, after a return
+	looks, freed int
 }
 
-func fakeMemory() memoryOfTest { return memoryOfTest{make(chan int64), make(chan struct{})} }
-
-func (m memoryOfTest) kind() kind {
-	return kind{size: func() int64 { return <-m.looks }, free: func() { m.freed <- struct{}{} }}
-}
-
-// returned expects that memory is returned, with a size before and another one after it.
-func (m memoryOfTest) returned(before, after int64) {
-	m.looks <- before
-	<-m.freed
-	m.looks <- after
-}
+func (m *memoryOfTest) size() int64 { m.looks++; return m.now }
+func (m *memoryOfTest) free()       { m.freed++; m.now = m.after }
 
 // TestSpareMemoryOfUsers: 13.31. With GOGC in the environment nothing is returned.
 func TestSpareMemoryOfUsers(t *testing.T) {
 	t.Setenv("GOGC", "100")
-	m := newSpare()
-	m.kinds = []kind{{size: func() int64 { return 1 << 40 }, free: func() { t.Error("memory was returned") }}}
+	all := &memoryOfTest{now: 1 << 40}
+	m := newSpare(all)
 	m.note()
 	m.Run(t.Context()) // ends
+	if all.freed > 0 {
+		t.Error("memory was returned")
+	}
 }
 
 // TestHeapSize: what the heap holds counts, and what was returned does not.
 func TestHeapSize(t *testing.T) {
 	const size = 64 << 20
 	debug.FreeOSMemory()
-	before := heapSize()
+	before := (heap{}).size()
 	held := make([]byte, size)
-	if with := heapSize(); with < before+size/2 {
+	if with := (heap{}).size(); with < before+size/2 {
 		t.Errorf("%d MiB before, %d MiB with %d MiB", before>>20, with>>20, size>>20)
 	}
 	runtime.KeepAlive(held)
 	held = nil
 	debug.FreeOSMemory()
-	if after := heapSize(); after > before+size/2 {
+	if after := (heap{}).size(); after > before+size/2 {
 		t.Errorf("%d MiB before, %d MiB after", before>>20, after>>20)
 	}
 }

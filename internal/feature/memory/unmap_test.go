@@ -9,11 +9,11 @@ import (
 
 // TestUnmapProgram: 13.31. Most pages of the program are given back, and it goes on.
 func TestUnmapProgram(t *testing.T) {
-	before := programSize()
+	before := (program{}).size()
 	if err := unmapProgram(); err != nil {
 		t.Fatal(err)
 	}
-	if after := programSize(); before < 1<<20 || after > before/2 {
+	if after := (program{}).size(); before < 1<<20 || after > before/2 {
 		t.Errorf("%d bytes of files were resident, and are %d", before, after)
 	}
 }
