@@ -136,7 +136,7 @@ func (o *Options) edited(log *slog.Logger, s *model.Snapshot) (*model.Snapshot, 
 	known := common.KnownOf(o.Running.basis)
 	known.Drained, known.Changes = o.drains, o.changes
 	if o.here {
-		known.Addresses = host.AddressesByInterface
+		known.SetMachine(host.AddressesByInterface())
 	}
 	s, all, err := editors.Plan(s, &known)
 	if err != nil {

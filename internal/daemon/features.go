@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/feature/table"
@@ -36,9 +37,7 @@ func featuresOf[T any](all []feature.Feature) iter.Seq[T] {
 func (d *Daemon) addFeatures(ctx context.Context) {
 	d.ports = conntrack.NewPorts()
 	d.Node = &feature.Node{
-		Config: d.Config, Files: d.hasFiles(), Cluster: d.Cluster != nil, Commands: d.asksForSocket(), Watch: watchFile,
-		NoteHealthDirectory: func(path string) { d.left.HealthDirectory(path) },
-		Addresses:           host.AddressesByInterface, FollowAddresses: func(ctx context.Context, changed func()) { host.FollowAddresses(ctx, changed, d.Log) },
+		Config: d.Config, Files: d.hasFiles(), Cluster: d.Cluster != nil, Commands: d.asksForSocket(), Machine: machineOf{d},
 		RuntimeDirectory: d.RuntimeDirectory, StateDirectory: d.StateDirectory,
 		Events: new(events.Recorder), Condition: d.Condition, Ports: d.ports, Log: d.Log, ObjectLog: loglimit.New(d.Log),
 	}
@@ -63,14 +62,33 @@ func (d *Daemon) addFeatures(ctx context.Context) {
 	d.Source = source.Edited(d.Source, inOrder...)
 }
 
-// watchFile begins to watch a file. A node may have no watch left for it, which keeps nothing from being served.
-func watchFile(path string) func(context.Context, func()) error {
+// machineOf is the machine of the daemon.
+type machineOf struct{ *Daemon }
+
+// Watch implements [feature.Machine]. A node may have no watch left for a file, which keeps nothing from being served.
+func (machineOf) Watch(path string) drain.Watcher {
 	watcher, err := files.NewWatcher(path)
 	if err != nil {
-		return func(context.Context, func()) error { return err }
+		return unwatched{err}
 	}
-	return watcher.Run
+	return watcher
 }
+
+// unwatched is a watcher that fails.
+type unwatched struct{ error }
+
+func (u unwatched) Run(context.Context, func()) error { return u.error }
+
+// Addresses implements [feature.Machine].
+func (machineOf) Addresses() ([]model.InterfaceAddress, error) { return host.AddressesByInterface() }
+
+// FollowAddresses implements [feature.Machine].
+func (m machineOf) FollowAddresses(ctx context.Context, changed func()) {
+	host.FollowAddresses(ctx, changed, m.Log)
+}
+
+// NoteHealthDirectory implements [feature.Machine].
+func (m machineOf) NoteHealthDirectory(path string) { m.left.HealthDirectory(path) }
 
 // followFeatures exports the metrics of features, and shows them each sync.
 func (w *work) followFeatures() {

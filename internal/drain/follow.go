@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -18,13 +17,10 @@ import (
 // Follower drains the endpoints that a file lists, and follows the file. It is safe for
 // concurrent use.
 type Follower struct {
-	file  File
-	watch func(ctx context.Context, changed func()) error
-	log   *slog.Logger
-
-	// notified is called after a change of the list, before that is announced.
-	notified atomic.Pointer[func()]
-	words    atomic.Pointer[func() words.Vocabulary] // nil: the ones of Kubernetes
+	file    File
+	watcher Watcher
+	serving Serving
+	log     *slog.Logger
 
 	working sync.Mutex // held while this process reads the file and uses it, and changes servers
 	adopted bool       // nothing is left to take over of [File.Older]; guarded by working
@@ -38,6 +34,17 @@ type Follower struct {
 	changed    func(...model.ServiceName) // nil before Run
 }
 
+// Watcher calls changed when a file may have changed, until ctx ends.
+type Watcher interface {
+	Run(ctx context.Context, changed func()) error
+}
+
+// Serving is a node that serves Services.
+type Serving interface {
+	Changed()                // requests a sync
+	Words() words.Vocabulary // for what it serves, as far as that is known
+}
+
 // Problem is why a drain file cannot be used.
 type Problem struct {
 	Err   error
@@ -48,10 +55,9 @@ type Problem struct {
 }
 
 // Follow returns a follower of a file, with its present content, or else its last one, and with the changes of
-// an older file. watch calls changed when the file may have changed, until ctx ends; if it fails, the file is read
-// at intervals.
-func Follow(file File, watch func(ctx context.Context, changed func()) error, log *slog.Logger) *Follower {
-	f := &Follower{file: file, watch: watch, log: log}
+// an older file. If the watcher fails, the file is read at intervals.
+func Follow(file File, w Watcher, s Serving, log *slog.Logger) *Follower {
+	f := &Follower{file: file, watcher: w, serving: s, log: log}
 	f.start()
 	f.announced = f.content.Drained
 	return f
@@ -102,19 +108,6 @@ func (f *Follower) start() {
 	}
 }
 
-// Notify sets a function that requests a sync.
-func (f *Follower) Notify(request func()) { f.notified.Store(&request) }
-
-// Speak sets the words for what the node serves, for the log. At the start, they are not known.
-func (f *Follower) Speak(in func() words.Vocabulary) { f.words.Store(&in) }
-
-func (f *Follower) in() words.Vocabulary {
-	if in := f.words.Load(); in != nil {
-		return (*in)()
-	}
-	return words.Kubernetes
-}
-
 // pollPause is how often a file is read that cannot be watched.
 const pollPause = 5 * time.Second
 
@@ -123,7 +116,7 @@ func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) 
 	f.mu.Lock()
 	f.changed = changed
 	f.mu.Unlock()
-	err := f.watch(ctx, f.Reread)
+	err := f.watcher.Run(ctx, f.Reread)
 	if err == nil || ctx.Err() != nil {
 		return
 	}
@@ -159,9 +152,7 @@ func (f *Follower) reread() {
 		names = append(names, before.Changes.differing(now.Changes)...)
 	}
 	f.announceTo(names...)
-	if request := f.notified.Load(); request != nil {
-		(*request)()
-	}
+	f.serving.Changed()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.announced, f.at = f.content.Drained, time.Now()
@@ -253,7 +244,7 @@ func (f *Follower) Problem() *Problem {
 // read reads the file, and reports whether the content in force has changed.
 func (f *Follower) read() bool {
 	f.adopt()
-	in := f.in()
+	in := f.serving.Words()
 	content, err := f.file.ReadAll()
 	before := f.current()
 	if _, missing := os.Stat(f.file.Path); err == nil && len(before.Drained) > 0 && errors.Is(missing, fs.ErrNotExist) {

@@ -14,7 +14,30 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/words"
 )
+
+// watched has steps after each of which a file has changed.
+type watched chan func()
+
+func (w watched) Run(_ context.Context, changed func()) error {
+	for step := range w {
+		step()
+		changed()
+	}
+	return nil
+}
+
+// unwatched is a file that cannot be watched.
+type unwatched struct{}
+
+func (unwatched) Run(context.Context, func()) error { return errors.New("no watch is left") }
+
+// idle is a node that serves nothing.
+type idle struct{}
+
+func (idle) Changed()                {}
+func (idle) Words() words.Vocabulary { return words.Kubernetes }
 
 // 9.22: the last list stays in force while the file cannot be used or does not exist.
 func TestFollow(t *testing.T) {
@@ -28,14 +51,7 @@ func TestFollow(t *testing.T) {
 	write("kind: Drain\nendpoints: [{endpoint: 10.0.0.2}]")
 	var log bytes.Buffer
 	steps := make(chan func())
-	watch := func(ctx context.Context, changed func()) error {
-		for step := range steps {
-			step()
-			changed()
-		}
-		return nil
-	}
-	f := Follow(File{Path: path}, watch, slog.New(slog.NewTextHandler(&log, nil)))
+	f := Follow(File{Path: path}, watched(steps), idle{}, slog.New(slog.NewTextHandler(&log, nil)))
 	if got := f.List().names(); got != "10.0.0.2" {
 		t.Errorf("at the start: %s", got)
 	}
@@ -90,7 +106,7 @@ func TestFollowWithoutWatch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "drain.yaml")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := Follow(File{Path: path}, func(context.Context, func()) error { return errors.New("no watch is left") }, slog.New(slog.DiscardHandler))
+		f := Follow(File{Path: path}, unwatched{}, idle{}, slog.New(slog.DiscardHandler))
 		changes := make(chan struct{}, 1)
 		ended := make(chan struct{})
 		go func() {
@@ -153,7 +169,7 @@ func TestFollowAfterRestart(t *testing.T) {
 
 // start returns a follower, as a start of the daemon does.
 func start(f File) *Follower {
-	return Follow(f, func(context.Context, func()) error { return nil }, slog.New(slog.DiscardHandler))
+	return Follow(f, watched(nil), idle{}, slog.New(slog.DiscardHandler))
 }
 
 // 9.22: without an earlier list, a file that cannot be used drains nothing, and that is said.

@@ -15,9 +15,17 @@ type Known struct {
 	Resolved []Resolved
 	Drained  drain.List
 	Changes  drain.Changes
-	// Addresses lists the addresses of the machine by interface, sorted; nil: the rules are for another one.
-	Addresses func() ([]model.InterfaceAddress, error)
+	Machine  *Addresses // nil: the rules are for another one
 }
+
+// Addresses are the addresses of a machine by interface, sorted, or why they cannot be listed.
+type Addresses struct {
+	All []model.InterfaceAddress
+	Err error
+}
+
+// SetMachine sets the addresses of the machine that the rules are for, or why they cannot be listed.
+func (k *Known) SetMachine(all []model.InterfaceAddress, err error) { k.Machine = &Addresses{all, err} }
 
 // Planned is what a feature makes of a snapshot.
 type Planned struct {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -93,17 +94,10 @@ type Node struct {
 	Cluster bool // they come from an API server, alone or beside files
 	// Commands change servers, at a socket that a setting asks for.
 	Commands bool
-	// Watch begins to watch a file, so that no change is lost after it, and returns what follows it until ctx ends.
-	Watch func(file string) func(ctx context.Context, changed func()) error
-	// Addresses lists the addresses of this machine by interface, sorted, and FollowAddresses calls changed when an interface
-	// may have got or lost one, until ctx ends.
-	Addresses       func() ([]model.InterfaceAddress, error)
-	FollowAddresses func(ctx context.Context, changed func())
+	Machine  Machine
 	// RuntimeDirectory outlasts the process, and StateDirectory also the machine's restart; empty: there is none.
 	RuntimeDirectory, StateDirectory string
-	// NoteHealthDirectory notes a directory of files about Balances, for "nftproxy cleanup".
-	NoteHealthDirectory func(path string)
-	Events              *events.Recorder
+	Events                           *events.Recorder
 	// Condition connects to the API server for the condition of the Node; nil: it gets none.
 	Condition Connect
 	Ports     PortCounter
@@ -115,6 +109,18 @@ type Node struct {
 	Features []Feature
 
 	serving atomic.Pointer[Serving]
+}
+
+// Machine is the machine of a node.
+type Machine interface {
+	// Watch begins to watch a file, so that no change is lost after it.
+	Watch(file string) drain.Watcher
+	// Addresses lists the addresses by interface, sorted.
+	Addresses() ([]model.InterfaceAddress, error)
+	// FollowAddresses calls changed when an interface may have got or lost an address, until ctx ends.
+	FollowAddresses(ctx context.Context, changed func())
+	// NoteHealthDirectory notes a directory of files about Balances, for "nftproxy cleanup".
+	NoteHealthDirectory(path string)
 }
 
 // Connect returns a client of the core group.

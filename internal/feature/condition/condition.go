@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,26 +17,13 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/health"
-	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Type is the type of the condition.
 const Type corev1.NodeConditionType = "nftproxy.dev/ServicesProgrammed"
 
-// Config has the parts of a [Keeper].
-type Config struct {
-	// Connect is called for each attempt: the kubeconfig of a new node may not exist yet.
-	Connect feature.Connect
-	Node    string
-	// State returns what the condition is to say, of which a change of any field is written; ok is false if that is
-	// unknown, and the condition stays as it is.
-	State func() (now health.Programmed, ok bool)
-	Log   *slog.Logger
-}
-
 const (
-	// poll is how often State is asked without a call of Changed: a sync that hangs
-	// reports nothing.
+	// poll is how often the state is read without a sync: one that hangs reports nothing.
 	poll = 5 * time.Second
 	// recheck is how often the Node is read although nothing changed, up to a quarter
 	// later: it may have been made anew, or another program may have written it.
@@ -53,7 +39,7 @@ const (
 
 // Keeper writes the condition while [Keeper.Run] runs.
 type Keeper struct {
-	Config
+	node    *feature.Node
 	changed chan struct{}
 	limit   flowcontrol.RateLimiter
 
@@ -63,14 +49,9 @@ type Keeper struct {
 	retry time.Duration
 }
 
-// New returns a keeper that has written nothing.
-func New(c Config) *Keeper {
-	return &Keeper{Config: c, changed: make(chan struct{}, 1), limit: flowcontrol.NewTokenBucketRateLimiter(float32(1/pause.Seconds()), writes)}
-}
-
-// Changed asks for State soon. It does not block and is safe for concurrent use.
-func (k *Keeper) Changed() {
-	parallel.Signal(k.changed)
+// newKeeper returns a keeper that has written nothing.
+func newKeeper(n *feature.Node) *Keeper {
+	return &Keeper{node: n, changed: make(chan struct{}, 1), limit: flowcontrol.NewTokenBucketRateLimiter(float32(1/pause.Seconds()), writes)}
 }
 
 // Run writes changes until ctx ends, and leaves the condition as it is: the rules stay, too
@@ -89,9 +70,10 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// keep makes an attempt if one is due.
+// keep makes an attempt if one is due. A change of any field of the state is written. While the state is not known, the
+// condition stays as it is.
 func (k *Keeper) keep(ctx context.Context) {
-	state, ok := k.State()
+	state, ok := k.node.Serving().Programmed()
 	due := !time.Now().Before(k.next)
 	if !ok || k.retry > 0 && !due || k.known && state == k.last && !due || !k.limit.TryAccept() {
 		return
@@ -101,11 +83,11 @@ func (k *Keeper) keep(ctx context.Context) {
 		return
 	}
 	if err != nil && k.retry == 0 {
-		k.Log.Warn("cannot write the condition of the Node; check that the API server is reachable and allows this node to get nodes and to patch nodes/status (--node-condition)",
-			"node", k.Node, "error", err)
+		k.node.Log.Warn("cannot write the condition of the Node; check that the API server is reachable and allows this node to get nodes and to patch nodes/status (--node-condition)",
+			"node", k.node.Config.Node.NodeName, "error", err)
 	}
 	if err == nil && k.retry > 0 {
-		k.Log.Info("the condition of the Node is written again", "node", k.Node)
+		k.node.Log.Info("the condition of the Node is written again", "node", k.node.Config.Node.NodeName)
 	}
 	after := recheck
 	if err != nil {
@@ -122,14 +104,15 @@ func (k *Keeper) keep(ctx context.Context) {
 func (k *Keeper) reconcile(ctx context.Context, want health.Programmed) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
-	client, err := k.Connect()
+	name := k.node.Config.Node.NodeName
+	client, err := k.node.Condition() // for each attempt: the kubeconfig of a new node may not exist yet
 	if err != nil {
 		return err
 	}
 	// As JSON: the protobuf decoder of this client may leave conditions out. And the latest
 	// state: one from before the last patch would keep the next one from being made.
 	const accept, asJSON = "Accept", "application/json"
-	answer := client.Get().Resource("nodes").Name(k.Node).SetHeader(accept, asJSON).Do(ctx)
+	answer := client.Get().Resource("nodes").Name(name).SetHeader(accept, asJSON).Do(ctx)
 	err = answer.Error() // its other methods leave out what the API server says
 	var node struct {
 		Status struct{ Conditions []corev1.NodeCondition }
@@ -139,15 +122,15 @@ func (k *Keeper) reconcile(ctx context.Context, want health.Programmed) error {
 		err = json.Unmarshal(body, &node)
 	}
 	if err != nil {
-		return fmt.Errorf("get Node %s: %w", k.Node, err)
+		return fmt.Errorf("get Node %s: %w", name, err)
 	}
 	patch := patchOf(node.Status.Conditions, want, metav1.Now())
 	if patch == nil {
 		return nil
 	}
-	err = client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(k.Node).SubResource("status").SetHeader(accept, asJSON).Body(patch).Do(ctx).Error()
+	err = client.Patch(types.StrategicMergePatchType).Resource("nodes").Name(name).SubResource("status").SetHeader(accept, asJSON).Body(patch).Do(ctx).Error()
 	if err != nil {
-		return fmt.Errorf("patch status of Node %s: %w", k.Node, err)
+		return fmt.Errorf("patch status of Node %s: %w", name, err)
 	}
 	return nil
 }

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/rest"
 
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/health"
 )
 
@@ -99,11 +101,11 @@ type lab struct {
 func run(t *testing.T, f func(t *testing.T, l *lab)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lab{server: &server{t: t}, ok: true}
-		l.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		l.Keeper = New(Config{
-			Connect: l.connect, Node: "node-1", Log: slog.New(slog.NewTextHandler(&l.log, nil)),
-			State: l.read,
-		})
+		l.server.node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		n := &feature.Node{Config: new(config.Config), Condition: l.connect, Log: slog.New(slog.NewTextHandler(&l.log, nil))}
+		n.Config.Node.NodeName = "node-1"
+		n.Serve(serving{l: l})
+		l.Keeper = newKeeper(n)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		go l.Run(t.Context())
@@ -111,7 +113,14 @@ func run(t *testing.T, f func(t *testing.T, l *lab)) {
 	})
 }
 
-func (l *lab) read() (health.Programmed, bool) {
+// serving is what the node serves.
+type serving struct {
+	feature.Serving
+	l *lab
+}
+
+func (s serving) Programmed() (health.Programmed, bool) {
+	l := s.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state, l.ok
@@ -119,7 +128,7 @@ func (l *lab) read() (health.Programmed, bool) {
 
 func (l *lab) set(s health.Programmed) {
 	l.state = s
-	l.Changed()
+	l.FollowSync(nil)
 	l.pass(0)
 }
 
@@ -151,7 +160,7 @@ func TestChanges(t *testing.T) {
 		if c := l.ours(); c.Status != corev1.ConditionTrue || !c.LastTransitionTime.After(first.LastTransitionTime.Time) {
 			t.Errorf("another status is no transition: %+v, before %+v", c, first)
 		}
-		if all := l.node.Status.Conditions; len(all) != 2 || !slices.ContainsFunc(all, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }) {
+		if all := l.server.node.Status.Conditions; len(all) != 2 || !slices.ContainsFunc(all, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }) {
 			t.Errorf("conditions %+v", all)
 		}
 		l.ok = false
@@ -168,7 +177,7 @@ func TestChanges(t *testing.T) {
 // TestRestart: 10.29. A process that finds its state on the Node writes nothing.
 func TestRestart(t *testing.T) {
 	run(t, func(t *testing.T, l *lab) {
-		l.node.Status.Conditions = append(l.node.Status.Conditions, corev1.NodeCondition{Type: Type, Status: corev1.ConditionTrue, Reason: yes.Reason, Message: yes.Message})
+		l.server.node.Status.Conditions = append(l.server.node.Status.Conditions, corev1.NodeCondition{Type: Type, Status: corev1.ConditionTrue, Reason: yes.Reason, Message: yes.Message})
 		l.set(yes)
 		l.pass(time.Hour)
 		if n := len(l.asked); slices.Contains(l.asked, http.MethodPatch) || n < 9 || n > 13 {
@@ -200,10 +209,10 @@ func TestFlapping(t *testing.T) {
 func TestOthers(t *testing.T) {
 	run(t, func(t *testing.T, l *lab) {
 		l.set(yes)
-		l.node.Status.Conditions = l.node.Status.Conditions[:1] // a Node that was made anew
+		l.server.node.Status.Conditions = l.server.node.Status.Conditions[:1] // a Node that was made anew
 		l.pass(2 * recheck)
 		if c := l.ours(); c.Status != corev1.ConditionTrue {
-			t.Errorf("the Node has %+v", l.node.Status.Conditions)
+			t.Errorf("the Node has %+v", l.server.node.Status.Conditions)
 		}
 	})
 }

@@ -2,7 +2,7 @@ package condition
 
 import (
 	"github.com/nftproxy/nftproxy/internal/feature"
-	"github.com/nftproxy/nftproxy/internal/health"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Kind makes the feature.
@@ -13,14 +13,11 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	if n.Condition == nil {
 		return nil
 	}
-	return New(Config{
-		Connect: n.Condition, Node: n.Config.Node.NodeName, Log: n.Log,
-		State: func() (health.Programmed, bool) { return n.Serving().Programmed() },
-	})
+	return newKeeper(n)
 }
 
 // FollowSync implements [feature.Observer].
-func (k *Keeper) FollowSync(*feature.Sync) { k.Changed() }
+func (k *Keeper) FollowSync(*feature.Sync) { parallel.Signal(k.changed) }
 
 // Leaves implements [feature.Leaver].
 func (Kind) Leaves() []feature.Leftover {

@@ -30,11 +30,14 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	if file.Path == "" {
 		return nil
 	}
-	d := drains{drain.Follow(file, n.Watch(file.Path), n.Log), n}
-	d.Notify(func() { n.Serving().Changed() })
-	d.Speak(func() words.Vocabulary { return n.Serving().Words() })
-	return d
+	return drains{drain.Follow(file, n.Machine.Watch(file.Path), serving{n}, n.Log), n}
 }
+
+// serving is what the node serves at a time.
+type serving struct{ *feature.Node }
+
+func (s serving) Changed()                { s.Serving().Changed() }
+func (s serving) Words() words.Vocabulary { return s.Serving().Words() }
 
 // Plan implements [feature.Planner].
 func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {

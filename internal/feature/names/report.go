@@ -121,7 +121,7 @@ func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
 	p := feature.Planned{Snapshot: edited}
 	switch {
 	case len(unknown) == 0:
-	case k.Addresses == nil:
+	case k.Machine == nil:
 		return feature.Planned{Snapshot: s, Names: unknown, Warning: "the addresses of names are known beside a running nftproxy only: here, their servers are left out"}, nil
 	default:
 		p.Names, p.Warning = unknown, "no running nftproxy knows the addresses of names: here, their servers are left out"

@@ -122,7 +122,7 @@ func (a *Actor) Run(ctx context.Context) {
 	defer a.programs.Wait()
 	a.addresses.ctx = ctx
 	if a.directory != "" {
-		a.node.NoteHealthDirectory(a.directory)
+		a.node.Machine.NoteHealthDirectory(a.directory)
 	}
 	if err := a.prepare(); err != nil {
 		a.node.Log.Error("files about Balances cannot be written", "directory", a.directory, "error", err)

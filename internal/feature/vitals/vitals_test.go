@@ -56,9 +56,14 @@ func (b *fakeBalances) Run(ctx context.Context, _ string, env []string) error {
 	return b.fail
 }
 
+// noted is the machine of a node, where the directory is noted.
+type noted struct{ feature.Machine }
+
+func (noted) NoteHealthDirectory(string) {}
+
 // actorOn returns an actor with files in a directory.
 func actorOn(dir, program string, b *fakeBalances, log io.Writer) *Actor {
-	n := &feature.Node{Config: new(config.Config), NoteHealthDirectory: func(string) {}, Log: slog.New(slog.NewTextHandler(log, nil))}
+	n := &feature.Node{Config: new(config.Config), Machine: noted{}, Log: slog.New(slog.NewTextHandler(log, nil))}
 	n.Config.Own.HealthDirectory, n.Config.Own.OnChange = dir, program
 	return newActor(n, b, newMachine())
 }

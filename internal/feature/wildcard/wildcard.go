@@ -5,7 +5,6 @@ package wildcard
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -15,19 +14,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Config has the parts of an engine.
-type Config struct {
-	// List returns the addresses of all interfaces, sorted.
-	List func() ([]model.InterfaceAddress, error)
-	// Follow calls changed when an interface may have got or lost an address, until ctx ends.
-	Follow func(ctx context.Context, changed func())
-	Log    *slog.Logger
-}
-
 // Engine gives Services the addresses for which their listeners stand, and takes from them those to
 // masquerade from that the machine lacks. While no Service needs it, it follows nothing. Its methods are safe for concurrent use.
 type Engine struct {
-	Config
+	node   *feature.Node
 	needed chan struct{} // closed with the first Service
 
 	mu       sync.Mutex // guards what follows
@@ -43,10 +33,7 @@ type service struct {
 	stale         bool                     // edited is out of date
 }
 
-// NewEngine returns an engine without Services.
-func NewEngine(c Config) *Engine {
-	return &Engine{Config: c, needed: make(chan struct{})}
-}
+func newEngine(n *feature.Node) *Engine { return &Engine{node: n, needed: make(chan struct{})} }
 
 // Edit implements the interface of editors.
 func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
@@ -76,10 +63,10 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 
 // list lists the addresses. After an error, the known ones stay.
 func (e *Engine) list() {
-	all, err := e.List()
+	all, err := e.node.Machine.Addresses()
 	if err != nil {
 		if e.failure != err.Error() {
-			e.Log.Error("the addresses of this machine cannot be listed; Services stay on the known ones", "error", err)
+			e.node.Log.Error("the addresses of this machine cannot be listed; Services stay on the known ones", "error", err)
 		}
 		e.failure = err.Error()
 		return
@@ -94,7 +81,7 @@ func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
 		return
 	case <-e.needed:
 	}
-	e.Follow(ctx, func() {
+	e.node.Machine.FollowAddresses(ctx, func() {
 		if names := e.again(); len(names) > 0 {
 			changed(names...)
 		}
@@ -147,7 +134,7 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	if !n.Files {
 		return nil
 	}
-	return NewEngine(Config{List: n.Addresses, Follow: n.FollowAddresses, Log: n.Log})
+	return newEngine(n)
 }
 
 // Plan implements [feature.Planner].
@@ -155,17 +142,15 @@ func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
 	switch {
 	case !slices.ContainsFunc(s.Services, (*model.Service).NeedsAddresses):
 		return feature.Planned{Snapshot: s}, nil
-	case k.Addresses == nil:
+	case k.Machine == nil:
 		return feature.Planned{Snapshot: s, Warning: "entries of listen that stand for addresses of a machine are left out: here, none is known"}, nil
-	}
-	all, err := k.Addresses()
-	if err != nil {
-		return feature.Planned{}, err
+	case k.Machine.Err != nil:
+		return feature.Planned{}, k.Machine.Err
 	}
 	return feature.Planned{Snapshot: s.Edit(func(_ model.ServiceName, state model.ServiceState) model.ServiceState {
 		if !state.Service.NeedsAddresses() {
 			return state
 		}
-		return state.WithAddresses(all)
+		return state.WithAddresses(k.Machine.All)
 	})}, nil
 }

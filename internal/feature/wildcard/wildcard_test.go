@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // machine has interfaces.
 type machine struct {
+	feature.Machine
 	addresses []model.InterfaceAddress
 	err       error
 	listed    int
@@ -23,11 +25,17 @@ type machine struct {
 
 func (m *machine) engine() *Engine {
 	m.changed = make(chan func(), 1)
-	return NewEngine(Config{
-		List:   func() ([]model.InterfaceAddress, error) { m.listed++; return m.addresses, m.err },
-		Follow: func(ctx context.Context, changed func()) { m.changed <- changed; <-ctx.Done() },
-		Log:    slog.New(slog.DiscardHandler),
-	})
+	return newEngine(&feature.Node{Machine: m, Log: slog.New(slog.DiscardHandler)})
+}
+
+func (m *machine) Addresses() ([]model.InterfaceAddress, error) {
+	m.listed++
+	return m.addresses, m.err
+}
+
+func (m *machine) FollowAddresses(ctx context.Context, changed func()) {
+	m.changed <- changed
+	<-ctx.Done()
 }
 
 func at(link, a string) model.InterfaceAddress {
