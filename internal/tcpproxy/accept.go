@@ -24,9 +24,20 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// Listen listens at an address. Multipath TCP, Go's default, takes memory that few clients have a use for. keepAlive is
-// that of [net.ListenConfig].
-func Listen(at netip.AddrPort, keepAlive time.Duration) (*net.TCPListener, error) {
+// Sockets opens ports and connections.
+type Sockets interface {
+	// Listen listens at an address. keepAlive is that of [net.ListenConfig].
+	Listen(at netip.AddrPort, keepAlive time.Duration) (*net.TCPListener, error)
+	// Dial connects to a server. hops is how many hops (TTL, hop limit) the packets of the connection have; 0: as many
+	// as the machine gives.
+	Dial(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error)
+}
+
+// Kernel opens sockets in the network namespace of the process.
+type Kernel struct{}
+
+// Listen implements [Sockets]. Multipath TCP, Go's default, takes memory that few clients have a use for.
+func (Kernel) Listen(at netip.AddrPort, keepAlive time.Duration) (*net.TCPListener, error) {
 	c := net.ListenConfig{KeepAlive: keepAlive}
 	c.SetMultipathTCP(false)
 	network := "tcp4"
@@ -82,9 +93,8 @@ func (p *Proxy) refuse(client *net.TCPConn, why Result) {
 	Reset(client)
 }
 
-// Dial connects to a server. hops is how many hops (TTL, hop limit) the packets of the connection have; 0: as many as
-// the machine gives.
-func Dial(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error) {
+// Dial implements [Sockets].
+func (Kernel) Dial(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error) {
 	var d net.Dialer
 	d.SetMultipathTCP(false)
 	if hops > 0 {

@@ -16,8 +16,7 @@ import (
 // Config has the parts and settings of a [Proxy].
 type Config struct {
 	Router Router
-	// Dial connects to a server, with the hops of [Route.Hops]. [New] sets it to [Dial] if it is nil.
-	Dial func(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error)
+	Sockets
 	// Connections is the maximum number of concurrent connections, and OfFrontend the maximum through one frontend, so
 	// that it cannot use up all of them.
 	Connections, OfFrontend int
@@ -78,9 +77,6 @@ type frontend struct {
 
 // New returns a proxy without connections.
 func New(c Config) *Proxy {
-	if c.Dial == nil {
-		c.Dial = Dial
-	}
 	return &Proxy{
 		Config: c, Retry: firstRetry, all: newShares(c.Connections), wake: make(chan struct{}, 1), frontends: make(map[model.Frontend]*frontend),
 	}

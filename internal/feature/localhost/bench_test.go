@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/descriptors"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
@@ -114,12 +114,20 @@ func startProcess(b *testing.B, node *netlab.Host, target netip.AddrPort) *proce
 // serveTarget is the main program of such a process. It ends with its input.
 func serveTarget(target string) {
 	to := netip.MustParseAddrPort(target)
-	s := New(Config{Log: slog.Default(), Limits: descriptors.Localhost(), Target: func(model.Frontend) (netip.AddrPort, bool) { return to, true }})
+	s := newServer(nodeOf(serving{to: to}, os.Stderr), nil, descriptors.Localhost(), tcpproxy.Kernel{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); cancel() }()
 	s.Update([]model.RouteChange{{Frontend: at(model.IPv4, nodePort), New: route(model.IPv4, nodePort, 1)}})
 	s.Run(ctx)
 }
+
+// serving is a node behind whose NodePorts is one target.
+type serving struct {
+	feature.Serving
+	to netip.AddrPort
+}
+
+func (s serving) BehindLocalhost(model.Frontend) (netip.AddrPort, bool) { return s.to, true }
 
 // times returns the CPU time of the process so far.
 func (p *process) times(b *testing.B) (user, system time.Duration) {
@@ -254,9 +262,9 @@ func BenchmarkListeners(b *testing.B) {
 	}
 	for b.Loop() {
 		heap, stacks := memory()
-		s := New(Config{Limits: descriptors.Localhost(), Log: slog.New(slog.DiscardHandler)})
-		s.inNamespace(node)
-		s.Limits.Listeners = 2 * ports
+		limits := descriptors.Localhost()
+		limits.Listeners = 2 * ports
+		s := newServer(nodeOf(nil, io.Discard), nil, limits, socketsOf{node})
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { defer close(done); s.Run(ctx) }()

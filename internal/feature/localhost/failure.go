@@ -76,15 +76,15 @@ func (s *Server) logPass(failed, opened []*port, blocked map[model.Family]failur
 		if c.failure.wide {
 			s.reported[family] = c.failure
 		}
-		s.Log.Warn("NodePorts are not served on localhost; retrying", "address", c.address, "ports", list(all[c]), "error", c.failure.text)
+		s.node.ObjectLog.Warn("NodePorts are not served on localhost; retrying", "address", c.address, "ports", list(all[c]), "error", c.failure.text)
 		for _, p := range all[c] {
 			if events++; events <= maxFailed && blocked[family] == (failure{}) {
-				s.Failed(p.name.Service, fmt.Errorf("listen on %s: %s", tcpproxy.AddressOf(p.frontend), c.failure.text))
+				s.events.LocalhostFailed(p.name.Service, fmt.Errorf("listen on %s: %s", tcpproxy.AddressOf(p.frontend), c.failure.text))
 			}
 		}
 	}
 	if len(opened) > 0 {
-		s.Log.Info("NodePorts are served on localhost again", "ports", list(opened))
+		s.node.ObjectLog.Info("NodePorts are served on localhost again", "ports", list(opened))
 	}
 }
 

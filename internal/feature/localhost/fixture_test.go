@@ -10,11 +10,13 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/descriptors"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 	"github.com/nftproxy/nftproxy/internal/testkit/await"
@@ -29,9 +31,12 @@ var loopback = map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("127.
 type fixture struct {
 	*Server
 	t    *testing.T
-	node *netlab.Host
+	host *netlab.Host
 	log  netlab.LogBuffer
 	end  func() // ends Run, and waits for it
+
+	refuse  map[model.Family]error // why no port of a family can be opened
+	refused atomic.Int32           // how often that was tried
 
 	mu       sync.Mutex
 	targets  map[uint16]netip.AddrPort // by NodePort
@@ -43,7 +48,7 @@ type fixture struct {
 // changes the server before it starts.
 func newFixture(t *testing.T, change func(*fixture)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, node: netlab.TestLab(t, 0).Node, targets: make(map[uint16]netip.AddrPort), accepted: make(chan *net.TCPConn, 100)}
+	f := &fixture{t: t, host: netlab.TestLab(t, 0).Node, targets: make(map[uint16]netip.AddrPort), accepted: make(chan *net.TCPConn, 100)}
 	f.setLimits(descriptors.LocalhostLimits{Listeners: 1000, Connections: 100, OfPort: 50})
 	if change != nil {
 		change(f)
@@ -62,30 +67,60 @@ func newFixture(t *testing.T, change func(*fixture)) *fixture {
 
 // setLimits gives the fixture a new server with some limits.
 func (f *fixture) setLimits(limits descriptors.LocalhostLimits) {
-	f.Server = New(Config{
-		Target: f.target,
-		Failed: func(s model.ServiceName, err error) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.failed = append(f.failed, s.String()+": "+err.Error())
-		},
-		Limits: limits, Log: slog.New(slog.NewTextHandler(&f.log, nil)),
-	})
-	f.inNamespace(f.node)
+	f.Server = newServer(nodeOf(served{f: f}, &f.log), f, limits, f)
 	f.proxy.Retry = 5 * time.Millisecond
 }
 
-// inNamespace makes the server use the sockets of a node.
-func (s *Server) inNamespace(node *netlab.Host) {
-	s.listen = func(at model.Frontend) (l *net.TCPListener, err error) {
-		err = node.Do(func() error { l, err = listen(at); return err })
-		return l, err
+// nodeOf returns a node that serves something; nil: nothing.
+func nodeOf(s feature.Serving, log io.Writer) *feature.Node {
+	n := &feature.Node{ObjectLog: slog.New(slog.NewTextHandler(log, nil))}
+	if s != nil {
+		n.Serve(s)
 	}
-	s.proxy.Dial = func(ctx context.Context, to netip.AddrPort, hops uint8) (c *net.TCPConn, err error) {
-		err = node.Do(func() error { c, err = tcpproxy.Dial(ctx, to, hops); return err })
-		return c, err
-	}
+	return n
 }
+
+// LocalhostFailed implements [recorder].
+func (f *fixture) LocalhostFailed(s model.ServiceName, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = append(f.failed, s.String()+": "+err.Error())
+}
+
+// Listen implements [tcpproxy.Sockets].
+func (f *fixture) Listen(at netip.AddrPort, keepAlive time.Duration) (*net.TCPListener, error) {
+	if err := f.refuse[model.FamilyOf(at.Addr())]; err != nil {
+		f.refused.Add(1)
+		return nil, err
+	}
+	return socketsOf{f.host}.Listen(at, keepAlive)
+}
+
+// Dial implements [tcpproxy.Sockets].
+func (f *fixture) Dial(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error) {
+	return socketsOf{f.host}.Dial(ctx, to, hops)
+}
+
+// socketsOf are the sockets of a node.
+type socketsOf struct{ node *netlab.Host }
+
+func (s socketsOf) Listen(at netip.AddrPort, keepAlive time.Duration) (l *net.TCPListener, err error) {
+	err = s.node.Do(func() error { l, err = tcpproxy.Kernel{}.Listen(at, keepAlive); return err })
+	return l, err
+}
+
+func (s socketsOf) Dial(ctx context.Context, to netip.AddrPort, hops uint8) (c *net.TCPConn, err error) {
+	err = s.node.Do(func() error { c, err = tcpproxy.Kernel{}.Dial(ctx, to, hops); return err })
+	return c, err
+}
+
+// served is what the node of a fixture serves.
+type served struct {
+	feature.Serving
+	f *fixture
+}
+
+func (s served) BehindLocalhost(to model.Frontend) (netip.AddrPort, bool) { return s.f.target(to) }
 
 func (f *fixture) target(to model.Frontend) (netip.AddrPort, bool) {
 	f.mu.Lock()
@@ -97,7 +132,7 @@ func (f *fixture) target(to model.Frontend) (netip.AddrPort, bool) {
 // endpoint makes a NodePort lead to a new endpoint, whose connections are in f.accepted.
 func (f *fixture) endpoint(port uint16) {
 	f.t.Helper()
-	l, err := f.node.Listen("tcp4", f.node.IPv4.String()+":0")
+	l, err := f.host.Listen("tcp4", f.host.IPv4.String()+":0")
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -167,7 +202,7 @@ func (f *fixture) listening(family model.Family, want int) {
 
 // connect connects a client to a NodePort.
 func (f *fixture) connect(family model.Family, port uint16) (*net.TCPConn, error) {
-	c, err := f.node.DialContext(context.Background(), "tcp", netip.AddrPortFrom(loopback[family], port).String())
+	c, err := f.host.DialContext(context.Background(), "tcp", netip.AddrPortFrom(loopback[family], port).String())
 	if err != nil {
 		return nil, err
 	}

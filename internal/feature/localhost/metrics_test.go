@@ -24,5 +24,5 @@ func TestMetrics(t *testing.T) {
 			Failures: map[model.Family]uint64{model.IPv6: 9},
 			Counts:   tcpproxy.Counts{Connections: 3, Total: map[tcpproxy.Result]uint64{tcpproxy.Forwarded: 5, tcpproxy.Limited: 1}},
 		}
-	}, new(feature.Node).Serving().Families))
+	}, new(feature.Node).Serving))
 }

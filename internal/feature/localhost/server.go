@@ -5,10 +5,8 @@ package localhost
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -22,27 +20,21 @@ import (
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
-// Config has the parts and settings of a [Server].
-type Config struct {
-	// Target returns where a connection to a frontend goes; false: nowhere at present.
-	Target func(model.Frontend) (netip.AddrPort, bool)
-	// Failed is called if the port of a Service cannot be opened, once for each cause,
-	// for at most [maxFailed] ports at a time.
-	Failed   func(model.ServiceName, error)
-	Limits   descriptors.LocalhostLimits
-	Families func() []model.Family // that have metrics
-	Log      *slog.Logger
+// recorder records that the port of a Service cannot be opened.
+type recorder interface {
+	LocalhostFailed(model.ServiceName, error)
 }
 
+// maxFailed is how many failures are recorded at a time.
 const maxFailed = 20
 
 // Server listens for each NodePort of a Service with endpoints. Without endpoints nothing
 // listens, and the kernel refuses connections, as the rules do elsewhere.
 type Server struct {
-	Config
-	proxy *tcpproxy.Proxy
-	// listen is replaced in tests.
-	listen func(model.Frontend) (*net.TCPListener, error)
+	node   *feature.Node
+	events recorder
+	limits descriptors.LocalhostLimits
+	proxy  *tcpproxy.Proxy
 	others bool // that other protocols are not served is logged
 
 	mu       sync.Mutex // guards what follows
@@ -67,13 +59,13 @@ func (p *port) close() {
 	}
 }
 
-// New returns a server that listens nowhere yet.
-func New(c Config) *Server {
+// newServer returns a server that listens nowhere yet.
+func newServer(n *feature.Node, events recorder, limits descriptors.LocalhostLimits, sockets tcpproxy.Sockets) *Server {
 	s := &Server{
-		Config: c, listen: listen, ports: make(map[model.Frontend]*port), closed: make(map[model.Frontend]*port),
+		node: n, events: events, limits: limits, ports: make(map[model.Frontend]*port), closed: make(map[model.Frontend]*port),
 		failures: make(map[model.Family]uint64), reported: make(map[model.Family]failure),
 	}
-	s.proxy = tcpproxy.New(tcpproxy.Config{Router: s, Connections: c.Limits.Connections, OfFrontend: c.Limits.OfPort, Refuse: true, Log: c.Log})
+	s.proxy = tcpproxy.New(tcpproxy.Config{Router: s, Sockets: sockets, Connections: limits.Connections, OfFrontend: limits.OfPort, Refuse: true, Log: n.ObjectLog})
 	return s
 }
 
@@ -127,7 +119,7 @@ func (s *Server) logOthers(changes []model.RouteChange) {
 	}
 	if first != nil {
 		s.others = true
-		s.Log.Warn("on localhost, only NodePorts of TCP are served", "service", first.Service.Name, "protocol", first.Port.Protocol)
+		s.node.ObjectLog.Warn("on localhost, only NodePorts of TCP are served", "service", first.Service.Name, "protocol", first.Port.Protocol)
 	}
 }
 
@@ -165,10 +157,10 @@ func (s *Server) openClosed(ctx context.Context) bool {
 
 // openPort opens a port. The caller holds the lock.
 func (s *Server) openPort(ctx context.Context, p *port) failure {
-	if len(s.ports)-len(s.closed) >= s.Limits.Listeners {
+	if len(s.ports)-len(s.closed) >= s.limits.Listeners {
 		return tooMany
 	}
-	l, err := s.listen(p.frontend)
+	l, err := s.proxy.Listen(tcpproxy.AddressOf(p.frontend), -1) // no probes of idle connections: clients are on this machine
 	if err != nil {
 		s.failures[model.FamilyOf(p.frontend.Address)]++
 		return causeOf(err)
@@ -176,11 +168,6 @@ func (s *Server) openPort(ctx context.Context, p *port) failure {
 	p.listener = l
 	s.proxy.Accept(ctx, l, func(*net.TCPConn) (model.Frontend, bool) { return p.frontend, true })
 	return failure{}
-}
-
-// listen listens on one port of one address, without probes of idle connections: clients are on this machine.
-func listen(f model.Frontend) (*net.TCPListener, error) {
-	return tcpproxy.Listen(tcpproxy.AddressOf(f), -1)
 }
 
 func (s *Server) closePorts() {
@@ -219,7 +206,7 @@ func (s *Server) Counts() Counts {
 
 // Route implements [tcpproxy.Router]: the connection goes to another frontend, whose rules choose the endpoint.
 func (s *Server) Route(at model.Frontend, _ *net.TCPConn) (out tcpproxy.Route, refused tcpproxy.Result) {
-	to, ok := s.Target(at)
+	to, ok := s.node.Serving().BehindLocalhost(at)
 	if !ok {
 		return out, tcpproxy.NoEndpoint
 	}
@@ -239,7 +226,7 @@ func (s *Server) LogExceeded(e tcpproxy.Exceeded) {
 
 // LogFailure implements [tcpproxy.Router].
 func (s *Server) LogFailure(at model.Frontend, r *tcpproxy.Route, err error) {
-	s.Log.Debug("a connection to a NodePort on localhost failed", "address", tcpproxy.AddressOf(at), "service", s.portName(at),
+	s.node.ObjectLog.Debug("a connection to a NodePort on localhost failed", "address", tcpproxy.AddressOf(at), "service", s.portName(at),
 		"to", r.Servers[0].Address(), "error", err)
 }
 
@@ -261,10 +248,7 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	if len(n.Config.Node.Localhost()) == 0 {
 		return nil
 	}
-	return New(Config{
-		Target: func(f model.Frontend) (netip.AddrPort, bool) { return n.Serving().BehindLocalhost(f) },
-		Failed: n.Events.LocalhostFailed, Limits: descriptors.Localhost(), Families: func() []model.Family { return n.Serving().Families() }, Log: n.ObjectLog,
-	})
+	return newServer(n, n.Events, descriptors.Localhost(), tcpproxy.Kernel{})
 }
 
 // FollowSync implements [feature.Observer].
@@ -281,10 +265,10 @@ func (s *Server) Problems(time.Time) []model.Notice {
 
 // Collectors implements [feature.Counter].
 func (s *Server) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{newCollector(s.Counts, s.Families)}
+	return []prometheus.Collector{newCollector(s.Counts, s.node.Serving)}
 }
 
-func newCollector(counts func() Counts, families func() []model.Family) prometheus.Collector {
+func newCollector(counts func() Counts, serving func() feature.Serving) prometheus.Collector {
 	const byFamily = "ip_family"
 	listeners := scraped.Gauge("kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that are served on localhost.", byFamily)
 	failures := scraped.Counter("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
@@ -296,7 +280,7 @@ func newCollector(counts func() Counts, families func() []model.Family) promethe
 		"result")
 	return scraped.New(func(out scraped.Values) error {
 		now := counts()
-		for _, f := range families() {
+		for _, f := range serving().Families() {
 			out.Add(listeners, float64(now.Listeners[f]), f.String())
 			out.Add(unserved, float64(now.Unserved[f]), f.String())
 			out.Add(failures, float64(now.Failures[f]), f.String())

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
 // door is the listener of a family, with the gate that lets connections pass to it.
@@ -44,10 +43,10 @@ func (s *Server) openDoor(f model.Family) (*door, error) {
 // listener returns the listener of the last process, or opens one. It reports whether the store
 // keeps it.
 func (s *Server) listener(f model.Family) (l *net.TCPListener, kept bool, err error) {
-	if l := fromFile(s.Store.Take(listenerName(f))); l != nil {
+	if l := fromFile(s.store.Take(listenerName(f))); l != nil {
 		return l, true, nil
 	}
-	if l, err = listen(f); err != nil {
+	if l, err = s.listen(f); err != nil {
 		return nil, false, err
 	}
 	return l, s.keep(f, listenerName(f), l), nil
@@ -55,11 +54,11 @@ func (s *Server) listener(f model.Family) (l *net.TCPListener, kept bool, err er
 
 // gate returns a gate for a listener. The store keeps it only beside the listener.
 func (s *Server) gate(f model.Family, l *net.TCPListener, kept bool) (*gate, error) {
-	left := s.Store.Take(gateName(f))
+	left := s.store.Take(gateName(f))
 	if left != nil && !kept { // its listener is gone
 		left.Close()
 		left = nil
-		if err := s.Store.Forget(gateName(f)); err != nil {
+		if err := s.store.Forget(gateName(f)); err != nil {
 			return nil, err
 		}
 	}
@@ -73,13 +72,13 @@ func (s *Server) gate(f model.Family, l *net.TCPListener, kept bool) (*gate, err
 
 // keep has the store keep a file, and reports whether it does as far as this process knows.
 func (s *Server) keep(f model.Family, name string, file syscall.Conn) bool {
-	if s.Store == nil {
+	if s.store == nil {
 		return false
 	}
 	s.kept[f] = true
-	err := s.Store.Keep(name, file)
+	err := s.store.Keep(name, file)
 	if err != nil {
-		s.Log.Warn("connections to relayed Balances will be refused during a restart", "family", f, "error", err)
+		s.node.ObjectLog.Warn("connections to relayed Balances will be refused during a restart", "family", f, "error", err)
 	}
 	return err == nil
 }
@@ -91,8 +90,8 @@ func (s *Server) forget(f model.Family) {
 	}
 	s.kept[f] = false
 	for _, name := range []string{gateName(f), listenerName(f)} {
-		if err := s.Store.Forget(name); err != nil {
-			s.Log.Warn("the port of the relay stays open", "family", f, "error", err)
+		if err := s.store.Forget(name); err != nil {
+			s.node.ObjectLog.Warn("the port of the relay stays open", "family", f, "error", err)
 		}
 	}
 }
@@ -115,8 +114,8 @@ func fromFile(f *os.File) *net.TCPListener {
 }
 
 // listen listens at all addresses: the rules redirect to the one at which the packet arrives.
-func listen(f model.Family) (*net.TCPListener, error) {
-	l, err := tcpproxy.Listen(netip.AddrPortFrom(model.Wildcard(f), model.RelayPort), 0)
+func (s *Server) listen(f model.Family) (*net.TCPListener, error) {
+	l, err := s.proxy.Listen(netip.AddrPortFrom(model.Wildcard(f), model.RelayPort), 0)
 	if err != nil {
 		var errno syscall.Errno
 		if errors.As(err, &errno) {

@@ -59,7 +59,7 @@ func arriving(ctx context.Context, address string, left uint8) (uint8, error) {
 	defer open.Close()
 	l := open.(*net.TCPListener)
 	saveRequests(l)
-	c, err := tcpproxy.Dial(ctx, l.Addr().(*net.TCPAddr).AddrPort(), hopsToServer(left))
+	c, err := tcpproxy.Kernel{}.Dial(ctx, l.Addr().(*net.TCPAddr).AddrPort(), hopsToServer(left))
 	if err != nil {
 		return 0, fmt.Errorf("dial: %w", err)
 	}

@@ -26,7 +26,7 @@ func frontendOf(client *net.TCPConn) (at model.Frontend, ok bool) {
 
 // Route implements [tcpproxy.Router].
 func (s *Server) Route(at model.Frontend, client *net.TCPConn) (out tcpproxy.Route, refused tcpproxy.Result) {
-	r, ok := s.Relay(at)
+	r, ok := s.node.Serving().Relay(at)
 	left := hops(client)
 	switch {
 	case !ok:
@@ -52,7 +52,7 @@ func (s *Server) LogExceeded(e tcpproxy.Exceeded) {
 
 // LogFailure implements [tcpproxy.Router].
 func (s *Server) LogFailure(at model.Frontend, r *tcpproxy.Route, err error) {
-	s.Log.Debug("a connection could not be relayed", "address", tcpproxy.AddressOf(at), "service", r.Service, "error", err)
+	s.node.ObjectLog.Debug("a connection could not be relayed", "address", tcpproxy.AddressOf(at), "service", r.Service, "error", err)
 }
 
 // originalDestination is SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST of linux/netfilter_ipv4.h and

@@ -7,7 +7,6 @@ package relay
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -23,26 +22,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
 
-// Config has the parts and settings of a [Server].
-type Config struct {
-	// Relay returns how connections to a frontend are relayed at present; false: they are not.
-	Relay func(model.Frontend) (model.Relayed, bool)
-	// Closes reports that established connections to servers that are gone end, unless their
-	// Service keeps them.
-	Closes bool
-	// Changed is called with the relayed Services when the port of a family begins or ceases to
-	// fail.
-	Changed func(...model.ServiceName)
-	// Store keeps the listeners for the next process; nil: nothing does.
-	Store *systemd.Store
-	// Connections is how many there may be at the same time.
-	Connections int
-	Log         *slog.Logger
-}
-
 // Server listens while a frontend is relayed.
 type Server struct {
-	Config
+	node    *feature.Node
+	store   *systemd.Store // keeps the listeners for the next process; nil: nothing does
 	proxy   *tcpproxy.Proxy
 	updated bool
 
@@ -52,18 +35,18 @@ type Server struct {
 	kept     map[model.Family]bool   // by the store, as far as this process knows
 }
 
-// New returns a server that does not listen yet.
-func New(c Config) *Server {
+// newServer returns a server of at most so many connections at the same time that does not listen yet.
+func newServer(n *feature.Node, store *systemd.Store, connections int, sockets tcpproxy.Sockets) *Server {
 	s := &Server{
-		Config: c, doors: make(map[model.Family]*door), failures: make(map[model.Family]string),
+		node: n, store: store, doors: make(map[model.Family]*door), failures: make(map[model.Family]string),
 		kept: map[model.Family]bool{model.IPv4: true, model.IPv6: true},
 	}
-	s.proxy = tcpproxy.New(tcpproxy.Config{Router: s, Connections: c.Connections, OfFrontend: max(1, c.Connections/2), Log: c.Log})
+	s.proxy = tcpproxy.New(tcpproxy.Config{Router: s, Sockets: sockets, Connections: connections, OfFrontend: max(1, connections/2), Log: n.ObjectLog})
 	return s
 }
 
 // Update follows the changes of a successful sync. It does not wait for the port to be opened;
-// [Server.Run] opens it. Calls must not overlap, and Config.Relay knows the changes before.
+// [Server.Run] opens it. Calls must not overlap, and the node serves the changes before.
 func (s *Server) Update(changes []model.RouteChange) {
 	changed := !s.updated // what the last process has left may not be needed
 	s.updated = true
@@ -84,7 +67,7 @@ func (s *Server) update(c *model.RouteChange) (changed bool) {
 	if c.New != nil {
 		route, serving = c.New, c.New.Choice.Serving
 	}
-	if route.Service.Extra().OnFailure.Closes(s.Closes) {
+	if route.Service.Extra().OnFailure.Closes(s.node.Config.Own.ConntrackTCPCleanup) {
 		s.proxy.CloseOthers(c.Frontend, serving)
 	}
 	return changed
@@ -101,18 +84,20 @@ func (s *Server) open(ctx context.Context) (ok bool) {
 	ok = s.openFamilies(ctx)
 	changed := !maps.Equal(before, s.failures)
 	s.mu.Unlock()
-	if !changed || s.Changed == nil {
-		return ok
-	}
-	var services []model.ServiceName
-	for at := range s.proxy.Frontends() {
-		if r, relayed := s.Relay(at); relayed && !slices.Contains(services, r.Service) {
-			services = append(services, r.Service)
+	if a := feature.Find[assessor](s.node.Features); changed && a != nil {
+		var services []model.ServiceName
+		for at := range s.proxy.Frontends() {
+			if r, relayed := s.node.Serving().Relay(at); relayed && !slices.Contains(services, r.Service) {
+				services = append(services, r.Service)
+			}
 		}
+		a.Synced(services...)
 	}
-	s.Changed(services...)
 	return ok
 }
+
+// assessor finds out again whether Services have a usable server.
+type assessor interface{ Synced(...model.ServiceName) }
 
 func (s *Server) openFamilies(ctx context.Context) (ok bool) {
 	wanted := make(map[model.Family]bool)
@@ -144,13 +129,13 @@ func (s *Server) openFamily(ctx context.Context, f model.Family) bool {
 	if err != nil {
 		if text := err.Error(); s.failures[f] != text {
 			s.failures[f] = text
-			s.Log.Error("connections to relayed Balances are refused; retrying", "family", f, "error", err)
+			s.node.ObjectLog.Error("connections to relayed Balances are refused; retrying", "family", f, "error", err)
 		}
 		return false
 	}
 	if s.failures[f] != "" {
 		delete(s.failures, f)
-		s.Log.Info("connections are relayed again", "family", f)
+		s.node.ObjectLog.Info("connections are relayed again", "family", f)
 	}
 	saveRequests(d.listener)
 	s.doors[f] = d
@@ -190,20 +175,8 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	if !n.Files {
 		return nil
 	}
-	return New(Config{
-		Relay:  func(f model.Frontend) (model.Relayed, bool) { return n.Serving().Relay(f) },
-		Closes: n.Config.Own.ConntrackTCPCleanup, Log: n.ObjectLog,
-		Store: systemd.NewStore(), Connections: descriptors.Relay(len(n.Config.Node.Localhost()) > 0),
-		Changed: func(names ...model.ServiceName) {
-			if a := feature.Find[assessor](n.Features); a != nil {
-				a.Synced(names...)
-			}
-		},
-	})
+	return newServer(n, systemd.NewStore(), descriptors.Relay(len(n.Config.Node.Localhost()) > 0), tcpproxy.Kernel{})
 }
-
-// assessor finds out again whether Services have a usable server.
-type assessor interface{ Synced(...model.ServiceName) }
 
 // FollowSync implements [feature.Observer].
 func (s *Server) FollowSync(f *feature.Sync) {
@@ -235,7 +208,7 @@ func (s *Server) full(now time.Time) (out []full) {
 	for _, f := range s.proxy.Full(now) {
 		if f.At == (model.Frontend{}) {
 			out = append(out, full{model.Machine(), describeFull(f, "") + "; nftproxy may need a higher limit of open files (LimitNOFILE)"})
-		} else if r, ok := s.Relay(f.At); ok {
+		} else if r, ok := s.node.Serving().Relay(f.At); ok {
 			text := describeFull(f, " through "+tcpproxy.AddressOf(f.At).String()) + "; limits: {connectionsPerClient} bounds what a client may have"
 			out = append(out, full{r.Service.Object(), text})
 		}

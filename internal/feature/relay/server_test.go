@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/tcpproxy"
 )
@@ -22,6 +24,7 @@ var web = model.Frontend{Address: netip.MustParseAddr("203.0.113.10"), Protocol:
 // station is a server of the relay with a frontend, whose dials wait until the test lets them go.
 type station struct {
 	*Server
+	tcpproxy.Kernel
 	t       *testing.T
 	dialled chan netip.AddrPort
 	allow   chan struct{}
@@ -48,21 +51,30 @@ func tcp(t *testing.T) (near, far *net.TCPConn) {
 	return c.(*net.TCPConn), other
 }
 
+// Dial implements [tcpproxy.Sockets].
+func (s *station) Dial(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error) {
+	s.dialled <- to
+	<-s.allow
+	return s.Kernel.Dial(ctx, to, hops)
+}
+
+// relays is a node that relays the connections of a station.
+type relays struct {
+	feature.Serving
+	s *station
+}
+
+func (r relays) Relay(f model.Frontend) (model.Relayed, bool) {
+	return model.Relayed{Servers: r.s.route.Choice.Cluster, Scheduler: model.RoundRobin, Timeout: time.Hour}, f == web
+}
+
 // newStation returns one with some servers.
 func newStation(t *testing.T, connections int, use model.OnFailure, servers ...model.Endpoint) *station {
 	t.Helper()
 	s := &station{t: t, dialled: make(chan netip.AddrPort), allow: make(chan struct{})}
-	s.Server = New(Config{
-		Relay: func(f model.Frontend) (model.Relayed, bool) {
-			return model.Relayed{Servers: s.route.Choice.Cluster, Scheduler: model.RoundRobin, Timeout: time.Hour}, f == web
-		},
-		Connections: connections, Log: slog.New(slog.DiscardHandler),
-	})
-	s.proxy.Dial = func(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error) {
-		s.dialled <- to
-		<-s.allow
-		return tcpproxy.Dial(ctx, to, hops)
-	}
+	n := &feature.Node{Config: new(config.Config), ObjectLog: slog.New(slog.DiscardHandler)}
+	n.Serve(relays{s: s})
+	s.Server = newServer(n, nil, connections, s)
 	s.change(use, servers...)
 	return s
 }
