@@ -18,17 +18,36 @@ var countingSchedulers = []string{"leastconn", "least-conn", "least_conn", "leas
 // field returns the value of the setting in v; the zero Value if v has no list of clients.
 func (s *Setting) field(v *Values) reflect.Value {
 	f := reflect.ValueOf(v).Elem()
-	for name := range strings.SplitSeq(s.at, ".") {
-		if f = reflect.Indirect(f); f.IsValid() {
-			f = f.FieldByName(name)
+	for _, i := range indices[s.at] {
+		if f = reflect.Indirect(f); !f.IsValid() {
+			break
 		}
+		f = f.Field(i)
 	}
 	return f
 }
 
+// indices are the fields of values on the way to a setting, by its path.
+var indices = func() map[string][]int {
+	out := make(map[string][]int)
+	for _, s := range All {
+		t := reflect.TypeFor[Values]()
+		for name := range strings.SplitSeq(s.at, ".") {
+			if t.Kind() == reflect.Pointer {
+				t = t.Elem()
+			}
+			f, _ := t.FieldByName(name)
+			out[s.at], t = append(out[s.at], f.Index...), f.Type
+		}
+	}
+	return out
+}()
+
+var noValues Values
+
 // IsParsed reports whether [Setting.Parse] reads the setting: see the package.
 func (s *Setting) IsParsed() bool {
-	f := s.field(new(Values))
+	f := s.field(&noValues)
 	return f.IsValid() && f.Kind() != reflect.Pointer && f.Kind() != reflect.Slice
 }
 
