@@ -76,24 +76,8 @@ type Backend struct {
 // MainField implements [manifest.Abbreviated].
 func (Backend) MainField() string { return "address" }
 
-// Expansion holds the Kubernetes objects that a Balance stands for.
-type Expansion struct {
-	Service *corev1.Service
-	Slices  []*discoveryv1.EndpointSlice
-	// settings are those that the annotations of the Service have.
-	settings setting.Values
-	// names are servers by names of DNS, and listeners stand for addresses of interfaces:
-	// Kubernetes has no objects for these.
-	names     []model.NamedServer
-	listeners []model.Listener
-}
-
-// Expand returns the objects, unless there is a problem. A Balance with pools has one.
-func (b *Balance) Expand() (*Expansion, []*manifest.FieldError) {
-	return (&expander{Balance: b}).expand()
-}
-
-func (e *expander) expand() (*Expansion, []*manifest.FieldError) {
+// expand makes the objects, unless there is a problem. A Balance with pools has one.
+func (e *expander) expand() []*manifest.FieldError {
 	e.readName()
 	e.listen()
 	e.readBackends()
@@ -102,28 +86,36 @@ func (e *expander) expand() (*Expansion, []*manifest.FieldError) {
 	e.readSettings()
 	for _, f := range e.All() {
 		if !f.Warning {
-			return nil, e.All()
+			return e.All()
 		}
 	}
-	out := &Expansion{Service: e.newService(), settings: e.values, names: e.namedServers(), listeners: e.findListeners()}
-	e.addSlices(out)
-	return out, e.All()
+	e.service, e.names, e.listeners = e.newService(), e.namedServers(), e.findListeners()
+	e.addSlices()
+	return e.All()
 }
 
-// expander has a Balance with the values that it has from pools and defaults, and collects the parts of
-// the objects.
+// expander has a Balance with the values that it has from pools and defaults, and makes the objects of Kubernetes
+// that it stands for.
 type expander struct {
 	*Balance
 	inherited []string // fields whose values come from others
 	from      []origin // of backends; nil: they are as written
 	convert.Findings
 	entries   []listening
-	addresses []listening    // the first entry of each address
-	listened  []balanceRange // of each address
-	ports     []balancePort  // the ones that are ports of the Service
+	addresses []listening   // the first entry of each address
+	listened  []listening   // of each address
+	ports     []balancePort // the ones that are ports of the Service
 	servers   []server
 	ranges    []string       // of clients
 	values    setting.Values // with the entries of listen that are ranges
+	list      string         // the field with the servers
+
+	service *corev1.Service // nil: there is a problem
+	slices  []*discoveryv1.EndpointSlice
+	// names are servers by names of DNS, and listeners stand for addresses of interfaces:
+	// Kubernetes has no objects for these.
+	names     []model.NamedServer
+	listeners []model.Listener
 }
 
 func (e *expander) readName() {
@@ -174,7 +166,7 @@ func (e *expander) portName(p balancePort) string {
 const maxSliceEndpoints = 1000
 
 // addSlices adds the EndpointSlices: servers of a family with the same ports share one.
-func (e *expander) addSlices(out *Expansion) {
+func (e *expander) addSlices() {
 	type group struct {
 		family model.Family
 		ports  convert.PortRange
@@ -193,17 +185,17 @@ func (e *expander) addSlices(out *Expansion) {
 	}
 	for _, g := range order {
 		for some := range slices.Chunk(members[g], maxSliceEndpoints) {
-			e.addSlice(out, g.family, some)
+			e.addSlice(g.family, some)
 		}
 	}
 }
 
 // addSlice adds the EndpointSlice of servers with the same ports.
-func (e *expander) addSlice(out *Expansion, f model.Family, servers []server) {
+func (e *expander) addSlice(f model.Family, servers []server) {
 	s := &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-%d", e.Name, len(out.Slices)+1), Namespace: e.Namespace,
+			Name: fmt.Sprintf("%s-%d", e.Name, len(e.slices)+1), Namespace: e.Namespace,
 			Labels: map[string]string{discoveryv1.LabelServiceName: e.Name},
 		},
 		AddressType: discoveryv1.AddressType(f.String()),
@@ -227,7 +219,7 @@ func (e *expander) addSlice(out *Expansion, f model.Family, servers []server) {
 			metav1.SetMetaDataAnnotation(&s.ObjectMeta, name, strings.Join(list, ","))
 		}
 	}
-	out.Slices = append(out.Slices, s)
+	e.slices = append(e.slices, s)
 }
 
 // Conversion has the objects that a Balance of a file stands for.
@@ -267,21 +259,17 @@ func Decode(m *manifest.Object) *Unresolved {
 func (u *Unresolved) Resolve(pools map[PoolName]*Pool, d *Defaults, proxyName string) Conversion {
 	c := Conversion{Problems: u.problems, Meta: u.Meta()}
 	whole, missing := u.with(pools, d)
-	e, found := whole.expand()
-	whole.relocateFindings(found)
-	found = append(missing, whole.ownFindings(found)...)
+	found := append(missing, whole.ownFindings(whole.expand())...)
 	c.Findings = slices.DeleteFunc(found, func(f *manifest.FieldError) bool { return isMisspelt(f, c.Problems) })
-	if e == nil || len(c.Problems)+len(missing) > 0 {
+	if whole.service == nil || len(c.Problems)+len(missing) > 0 {
 		return c
 	}
 	before := len(c.Findings)
-	c.convert(e, proxyName)
-	if r := restOf(whole.Balance, e); len(r.Fields) > 0 {
+	c.convert(whole, proxyName)
+	if r := whole.rest(); len(r.Fields) > 0 {
 		c.Objects = []any{r}
 	}
-	converted := slices.Clone(c.Findings[before:])
-	whole.relocateFindings(converted)
-	c.Findings = append(c.Findings[:before], whole.ownFindings(converted)...)
+	c.Findings = append(c.Findings[:before], whole.ownFindings(slices.Clone(c.Findings[before:]))...)
 	return c
 }
 
@@ -290,11 +278,11 @@ func (u *Unresolved) Meta() *metav1.ObjectMeta {
 	return &metav1.ObjectMeta{Name: u.Name, Namespace: u.Namespace}
 }
 
-func (c *Conversion) convert(e *Expansion, proxyName string) {
+func (c *Conversion) convert(e *expander, proxyName string) {
 	if proxyName != "" {
-		e.Service.Labels = map[string]string{convert.LabelProxyName: proxyName}
+		e.service.Labels = map[string]string{convert.LabelProxyName: proxyName}
 	}
-	service, found := convert.ServiceWith(e.Service, proxyName, &convert.Given{Values: e.settings, Anywhere: len(e.listeners) > 0})
+	service, found := convert.ServiceWith(e.service, proxyName, &convert.Given{Values: e.values, Anywhere: len(e.listeners) > 0})
 	c.Findings = append(c.Findings, found...)
 	if service != nil {
 		service.Balance = true
@@ -306,11 +294,11 @@ func (c *Conversion) convert(e *Expansion, proxyName string) {
 	}
 	c.Service = service
 	sliceOf := convert.EndpointSlice
-	if e.settings.Relay != model.NoRelay {
+	if e.values.Relay != model.NoRelay {
 		sliceOf = convert.RelayedSlice
 	}
-	c.Objects = append(c.Objects, e.Service)
-	for _, s := range e.Slices {
+	c.Objects = append(c.Objects, e.service)
+	for _, s := range e.slices {
 		slice, found := sliceOf(s)
 		c.Findings = append(c.Findings, found...)
 		c.Slices = append(c.Slices, slice)

@@ -67,7 +67,7 @@ func (d *Defaults) tryDefaults() (out []*manifest.FieldError) {
 	for i, addresses := range [][2]string{{"192.0.2.1", "192.0.2.2"}, {"[2001:db8::1]", "2001:db8::2"}} {
 		b := Balance{Name: "defaults", Listen: []string{addresses[0] + ":80"}, Protocol: []string{"tcp,udp"}, Backends: []Backend{{Address: addresses[1]}}}
 		e, _ := b.with(nil, d)
-		_, found := e.Balance.Expand()
+		found := (&expander{Balance: e.Balance}).expand()
 		for _, f := range found {
 			same := func(o *manifest.FieldError) bool { return o.Field == f.Field && o.Problem == f.Problem }
 			if !f.Warning && i > 0 && slices.ContainsFunc(before, same) {

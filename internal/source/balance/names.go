@@ -95,7 +95,7 @@ func (e *expander) checkRecord(b *Backend, s *server) *misread {
 	if given != "" {
 		return &misread{b.Address, "has SRV records, which say the port, the weight and the priority: leave out the " + given}
 	}
-	if i := slices.IndexFunc(e.listened, func(r balanceRange) bool { return r.Count() > 1 }); i >= 0 {
+	if i := slices.IndexFunc(e.listened, func(r listening) bool { return r.Count() > 1 }); i >= 0 {
 		return &misread{b.Address, fmt.Sprintf("has SRV records, which lead to one port, and %s has a range: write single ports", e.listened[i].fieldPath())}
 	}
 	return nil
@@ -244,7 +244,7 @@ func (l *listening) wildcardPorts(text string) *misread {
 	case port == "":
 		problem = "has a ':' and no port: add the port, or remove it"
 	default:
-		l.ports, problem = convert.ParsePorts(port)
+		l.PortRange, problem = convert.ParsePorts(port)
 	}
 	if problem != "" {
 		return &misread{text, problem}

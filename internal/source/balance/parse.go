@@ -14,12 +14,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
+// listening is an entry of listen in one protocol.
 type listening struct {
-	index     int
-	text      string
-	where     // it is served
-	ports     convert.PortRange
-	protocols []model.Protocol
+	index int
+	text  string
+	where // it is served
+	convert.PortRange
+	protocol model.Protocol
 }
 
 func (l listening) fieldPath() string { return fmt.Sprintf("listen[%d]", l.index) }
@@ -42,36 +43,31 @@ type balancePort struct {
 	of convert.PortRange // of the entry that it comes from
 }
 
-// balanceRange is an entry of listen in one protocol.
-type balanceRange struct {
-	protocol model.Protocol
-	convert.PortRange
-	listening
-}
-
 func (e *expander) listen() {
 	protocols := e.readProtocols()
 	if len(e.Listen) == 0 {
 		e.Add("listen", nil, "missing: write where clients connect to, like 203.0.113.10:443")
 		return
 	}
-	unused := len(e.Protocol) > 0
+	unused, before := len(e.Protocol) > 0, e.Count
 	for i, text := range e.Listen {
-		l, wrong := parseListen(text)
+		l, given, wrong := parseListen(text)
 		if l.index, l.text = i, text; wrong != nil {
 			e.Add(l.fieldPath(), wrong.text, wrong.problem)
 			continue
 		}
 		switch {
-		case l.protocols != nil:
-		case l.ports == convert.EveryPort && len(e.Protocol) == 0:
-			l.protocols = model.Protocols[:]
+		case given != nil:
+		case l.PortRange == convert.EveryPort && len(e.Protocol) == 0:
+			given = model.Protocols[:]
 		default:
-			l.protocols, unused = protocols, false
+			given, unused = protocols, false
 		}
-		e.entries = append(e.entries, l)
+		for _, l.protocol = range given {
+			e.entries = append(e.entries, l)
+		}
 	}
-	if len(e.entries) < len(e.Listen) {
+	if e.Count > before {
 		return
 	}
 	if unused {
@@ -103,25 +99,23 @@ func (e *expander) readProtocols() (out []model.Protocol) {
 
 // join collects the addresses and the ports that they have.
 func (e *expander) join() {
-	owned := make(map[where][]balanceRange)
+	owned := make(map[where][]listening)
 	for _, l := range e.entries {
 		if owned[l.where] == nil {
 			e.addresses = append(e.addresses, l)
 		}
-		for _, r := range l.all() {
-			if first, p := findOverlap(owned[l.where], r); first != nil {
-				e.Add(l.fieldPath(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.where, first.index))
-				return
-			}
-			owned[l.where] = append(owned[l.where], r)
+		if first, p := findOverlap(owned[l.where], l); first != nil {
+			e.Add(l.fieldPath(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.where, first.index))
+			return
 		}
+		owned[l.where] = append(owned[l.where], l)
 	}
 	e.listened = slices.Clone(owned[e.entries[0].where])
 	e.samePorts(owned)
 }
 
 // findOverlap returns the range that has the first port of another one that any has, and that port.
-func findOverlap(all []balanceRange, r balanceRange) (by *balanceRange, at portKey) {
+func findOverlap(all []listening, r listening) (by *listening, at portKey) {
 	for i, o := range all {
 		first := max(o.First, r.First)
 		if o.protocol == r.protocol && first <= min(o.Last, r.Last) && (by == nil || first < at.number) {
@@ -132,9 +126,9 @@ func findOverlap(all []balanceRange, r balanceRange) (by *balanceRange, at portK
 }
 
 // samePorts checks that all addresses have the same ports, as addresses of a Service have.
-func (e *expander) samePorts(owned map[where][]balanceRange) {
+func (e *expander) samePorts(owned map[where][]listening) {
 	for _, ranges := range owned {
-		slices.SortFunc(ranges, func(a, b balanceRange) int {
+		slices.SortFunc(ranges, func(a, b listening) int {
 			return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.First, b.First))
 		})
 	}
@@ -154,7 +148,7 @@ func (e *expander) samePorts(owned map[where][]balanceRange) {
 }
 
 // firstLacking returns the first port of some ranges that others lack. Both are sorted.
-func firstLacking(others, of []balanceRange) (k portKey, found bool) {
+func firstLacking(others, of []listening) (k portKey, found bool) {
 	for _, r := range of {
 		next := int(r.First)
 		for _, o := range others {
@@ -167,13 +161,6 @@ func firstLacking(others, of []balanceRange) (k portKey, found bool) {
 		}
 	}
 	return k, false
-}
-
-func (l listening) all() (out []balanceRange) {
-	for _, p := range l.protocols {
-		out = append(out, balanceRange{p, l.ports, l})
-	}
-	return out
 }
 
 // settlePorts decides which entries of listen are ranges, and which are ports of the Service, one by one. A range
@@ -219,36 +206,36 @@ func (e *expander) commonTarget(r convert.PortRange) (port uint16, same bool) {
 // misread is a part of a value, and the problem with it.
 type misread struct{ text, problem string }
 
-// parseListen reads for example "203.0.113.10:443" or "[2001:db8::10]:5000-5099/udp".
-func parseListen(text string) (l listening, wrong *misread) {
+// parseListen reads for example "203.0.113.10:443" or "[2001:db8::10]:5000-5099/udp". No protocols: it names none.
+func parseListen(text string) (l listening, protocols []model.Protocol, wrong *misread) {
 	if problem := urlProblem(text); problem != "" {
-		return l, &misread{text, problem}
+		return l, nil, &misread{text, problem}
 	}
 	rest, protocol, found := strings.Cut(text, "/")
 	if found {
 		p, problem := convert.ParseProtocol(protocol)
 		if problem != "" {
-			return l, &misread{protocol, problem}
+			return l, nil, &misread{protocol, problem}
 		}
-		l.protocols = []model.Protocol{p}
+		protocols = []model.Protocol{p}
 	}
 	if l.parseWildcard(rest) {
 		if wrong = l.wildcardPorts(rest); wrong != nil {
 			wrong.text = text
 		}
-		return l, wrong
+		return l, protocols, wrong
 	}
 	address, whole := strings.CutSuffix(rest, ":"+convert.AllPorts)
 	if whole = whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":"); whole {
 		rest = address
 	}
-	if l.address, l.ports, wrong = splitPort(rest, parseListenAddress); whole {
-		l.ports = convert.EveryPort
+	if l.address, l.PortRange, wrong = splitPort(rest, parseListenAddress); whole {
+		l.PortRange = convert.EveryPort
 	}
-	if wrong == nil && l.ports == (convert.PortRange{}) {
+	if wrong == nil && l.PortRange == (convert.PortRange{}) {
 		wrong = &misread{text, "has no port: write it like " + exampleAddress(l.address, "443")}
 	}
-	return l, wrong
+	return l, protocols, wrong
 }
 
 func exampleAddress(a netip.Addr, port string) string {

@@ -2,10 +2,7 @@ package balance
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -55,7 +52,7 @@ func ReadPool(m *manifest.Object) (p *Pool, problems manifest.Errors, found []*m
 		}
 	}
 	// The Balances that have the pool may be relayed, which allows more addresses.
-	e := expander{Balance: &Balance{Name: p.Name, Namespace: p.Namespace, Backends: p.Servers, Shared: Shared{Check: p.Check, Relay: "true"}}}
+	e := expander{Balance: &Balance{Name: p.Name, Namespace: p.Namespace, Backends: p.Servers, Shared: Shared{Check: p.Check, Relay: "true"}}, list: "servers"}
 	e.readName()
 	if p.Servers != nil {
 		e.readBackends()
@@ -63,10 +60,6 @@ func ReadPool(m *manifest.Object) (p *Pool, problems manifest.Errors, found []*m
 		e.Add("servers", nil, "missing: write the addresses of the servers, like 10.0.0.2:8443")
 	}
 	e.check()
-	for _, f := range e.All() {
-		f.Field = strings.Replace(f.Field, "backends", "servers", 1)
-		f.Problem = strings.ReplaceAll(f.Problem, "backends[", "servers[")
-	}
 	return p, problems, slices.DeleteFunc(e.All(), func(f *manifest.FieldError) bool { return isMisspelt(f, problems) })
 }
 
@@ -167,46 +160,4 @@ func noPool(namespace, name string, pools map[PoolName]*Pool) string {
 		return problem + suggest.DidYouMean(similar[:1])
 	}
 	return problem + ": add one, or correct the name"
-}
-
-var backendField = regexp.MustCompile(`backends\[(\d+)\]`)
-
-// relocateFindings changes findings about backends to ones about the Balance as it is written.
-func (e *expander) relocateFindings(found []*manifest.FieldError) {
-	if e.from == nil {
-		return
-	}
-	at := func(text string) (o origin, server string, ok bool) {
-		m := backendField.FindStringSubmatch(text)
-		if m == nil {
-			return o, "", false
-		}
-		i, err := strconv.Atoi(m[1])
-		if err != nil || i >= len(e.from) {
-			return o, "", false
-		}
-		return e.from[i], e.Backends[i].Address, true
-	}
-	place := func(text string) string {
-		o, server, ok := at(text)
-		switch {
-		case !ok:
-			return text
-		case o.pool == "":
-			return fmt.Sprintf("backends[%d]", o.entry)
-		}
-		return fmt.Sprintf("%s of %s %s", server, PoolKind, o.pool)
-	}
-	for _, f := range found {
-		f.Problem = backendField.ReplaceAllStringFunc(f.Problem, place)
-		o, server, ok := at(f.Field)
-		switch {
-		case !ok:
-		case o.pool == "":
-			f.Field = backendField.ReplaceAllStringFunc(f.Field, place)
-		default:
-			f.Field, f.Value = fmt.Sprintf("backends[%d].servers", o.entry), ""
-			f.Problem = fmt.Sprintf("server %s of %s %s: %s", manifest.Quote(server), PoolKind, o.pool, f.Problem)
-		}
-	}
 }

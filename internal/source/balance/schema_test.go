@@ -83,11 +83,11 @@ func TestBalanceOfManyServers(t *testing.T) {
 		weight := int32(i % 3)
 		b.Backends = append(b.Backends, Backend{Address: fmt.Sprintf("10.%d.%d.1", i/256, i%256), Weight: &weight, Backup: i%2 == 0})
 	}
-	e, found := b.Expand()
-	if len(found) > 0 || len(e.Slices) != 10 {
-		t.Fatalf("%d slices, %v", len(e.Slices), found)
+	e := &expander{Balance: b}
+	if found := e.expand(); len(found) > 0 || len(e.slices) != 10 {
+		t.Fatalf("%d slices, %v", len(e.slices), found)
 	}
-	for _, s := range e.Slices {
+	for _, s := range e.slices {
 		slice, found := convert.EndpointSlice(s)
 		if len(found) > 0 || len(slice.Hosts) != 1000 {
 			t.Fatalf("%d hosts, %v", len(slice.Hosts), found)

@@ -1,12 +1,14 @@
 package balance
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
@@ -20,7 +22,32 @@ type server struct {
 	weight, priority int32
 }
 
-func (s server) fieldPath() string { return fmt.Sprintf("backends[%d]", s.index) }
+// describeServer names a server in a text: by its entry, or by the pool that it is from.
+func (e *expander) describeServer(i int) string {
+	if e.from == nil {
+		return fmt.Sprintf("%s[%d]", cmp.Or(e.list, "backends"), i)
+	}
+	o := e.from[i]
+	if o.pool == "" {
+		return fmt.Sprintf("backends[%d]", o.entry)
+	}
+	return fmt.Sprintf("%s of %s %s", e.Backends[i].Address, PoolKind, o.pool)
+}
+
+// reportServer adds a finding about a server, or about one of its fields: where it is from a pool, about the entry that
+// names the pool.
+func (e *expander) reportServer(i int, field string, value any, problem string, report func(field string, value any, problem string)) {
+	if e.from != nil && e.from[i].pool != "" {
+		o := e.from[i]
+		report(fmt.Sprintf("backends[%d].servers", o.entry), nil, fmt.Sprintf("server %s of %s %s: %s", manifest.Quote(e.Backends[i].Address), PoolKind, o.pool, problem))
+		return
+	}
+	report(e.describeServer(i)+field, value, problem)
+}
+
+func (e *expander) addServer(i int, field string, value any, problem string) {
+	e.reportServer(i, field, value, problem, e.Add)
+}
 
 // portFor returns the port that serves a port of the frontend: the same one, the only one,
 // or that at the same place of the range.
@@ -64,7 +91,7 @@ func (e *expander) readBackends() {
 		}
 		t := target{s.address, s.name, s.ports}
 		if first, twice := seen[t]; twice {
-			e.Add(s.fieldPath()+".address", e.Backends[i].Address, "is also "+first.fieldPath()+": remove one of them, or give one a weight")
+			e.addServer(i, ".address", e.Backends[i].Address, "is also "+e.describeServer(first.index)+": remove one of them, or give one a weight")
 			continue
 		}
 		seen[t] = s
@@ -80,31 +107,31 @@ func (e *expander) readServer(i int) server {
 	b := &e.Backends[i]
 	s := server{index: i, weight: 1}
 	if b.Servers != "" {
-		e.Add(s.fieldPath()+".servers", b.Servers, "is a list in a list: write the addresses of its servers")
+		e.addServer(s.index, ".servers", b.Servers, "is a list in a list: write the addresses of its servers")
 		return s
 	}
 	if b.Address == "" {
-		e.Add(s.fieldPath()+".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
+		e.addServer(s.index, ".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
 		return s
 	}
 	if wrong := e.readAddress(b, &s); wrong != nil {
-		e.Add(s.fieldPath()+".address", wrong.text, wrong.problem)
+		e.addServer(s.index, ".address", wrong.text, wrong.problem)
 		return s
 	}
 	if b.Port != nil {
 		ports, problem := convert.ParsePorts(b.Port.String())
 		switch {
 		case problem != "":
-			e.Add(s.fieldPath()+".port", portValue(b.Port), problem)
+			e.addServer(s.index, ".port", portValue(b.Port), problem)
 		case s.ports != convert.PortRange{}:
-			e.Add(s.fieldPath()+".port", portValue(b.Port), "is given in the address, too: remove one of them")
+			e.addServer(s.index, ".port", portValue(b.Port), "is given in the address, too: remove one of them")
 		}
 		s.ports = ports
 	}
 	e.readNumbers(b, &s)
 	for _, r := range e.listened {
 		if s.ports.Count() > 1 && r.Count() != s.ports.Count() {
-			e.Add(s.fieldPath(), nil, fmt.Sprintf("has %d ports for %d of listen: give a range of the same length, one port for all, or none to keep the port",
+			e.addServer(s.index, "", nil, fmt.Sprintf("has %d ports for %d of listen: give a range of the same length, one port for all, or none to keep the port",
 				s.ports.Count(), r.Count()))
 			break
 		}
@@ -122,7 +149,7 @@ func portValue(p *intstr.IntOrString) any {
 func (e *expander) readNumbers(b *Backend, s *server) {
 	if b.Weight != nil {
 		if s.weight = *b.Weight; s.weight < 0 || s.weight > int32(convert.Weights.Highest) {
-			e.Add(s.fieldPath()+".weight", s.weight, fmt.Sprintf("is not a weight: use 0 to %d", convert.Weights.Highest))
+			e.addServer(s.index, ".weight", s.weight, fmt.Sprintf("is not a weight: use 0 to %d", convert.Weights.Highest))
 		}
 	}
 	if b.Drain {
@@ -136,9 +163,9 @@ func (e *expander) readNumbers(b *Backend, s *server) {
 	}
 	switch s.priority = *b.Priority; {
 	case s.priority < 0 || s.priority > int32(convert.Priorities.Highest):
-		e.Add(s.fieldPath()+".priority", s.priority, fmt.Sprintf("is not a priority: use 0 to %d, where 0 comes first", convert.Priorities.Highest))
+		e.addServer(s.index, ".priority", s.priority, fmt.Sprintf("is not a priority: use 0 to %d, where 0 comes first", convert.Priorities.Highest))
 	case b.Backup && s.priority != 1:
-		e.Add(s.fieldPath()+".priority", s.priority, "contradicts backup, which is priority 1: remove one of them")
+		e.addServer(s.index, ".priority", s.priority, "contradicts backup, which is priority 1: remove one of them")
 	}
 }
 
@@ -154,7 +181,7 @@ func (e *expander) reviewServers() {
 			e.Warn(l.fieldPath(), l.text, fmt.Sprintf("has no backend of its family, %s: connections are refused; add one", f))
 		case listens < 0 && i >= 0 && e.servers[i].name == "":
 			s := e.servers[i]
-			e.Warn(s.fieldPath()+".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f))
+			e.reportServer(s.index, ".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f), e.Warn)
 		}
 	}
 	switch {
@@ -174,13 +201,13 @@ func (e *expander) reviewLoops() {
 		own[l.address] = !l.wildcard
 	}
 	for _, s := range e.servers {
-		if own[s.address] && slices.ContainsFunc(e.listened, func(r balanceRange) bool { return s.keepsPort(r.PortRange) }) {
+		if own[s.address] && slices.ContainsFunc(e.listened, func(r listening) bool { return s.keepsPort(r.PortRange) }) {
 			found := e.Warn
 			if e.isRelayed() { // without end
 				found = e.Add
 			}
-			found(s.fieldPath()+".address", e.Backends[s.index].Address,
-				"is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server")
+			e.reportServer(s.index, ".address", e.Backends[s.index].Address,
+				"is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server", found)
 		}
 	}
 }

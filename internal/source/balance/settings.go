@@ -124,7 +124,7 @@ func (e *expander) check() {
 		for _, f := range found {
 			f.Problem = words.Balance.Text(f.Problem)
 		}
-		fits := func(r balanceRange) bool { return check.Type.Fits(r.protocol) }
+		fits := func(r listening) bool { return check.Type.Fits(r.protocol) }
 		if check != nil && check.Port == 0 && e.isInherited(setting.Check) && !slices.ContainsFunc(e.listened, fits) {
 			e.Check = nil
 			return
@@ -161,7 +161,7 @@ func (e *expander) checkText() string {
 
 // isRelayed reports whether connections are relayed. A default is for Balances with a port of TCP.
 func (e *expander) isRelayed() bool {
-	isTCP := func(r balanceRange) bool { return r.protocol == model.TCP }
+	isTCP := func(r listening) bool { return r.protocol == model.TCP }
 	return e.givenValue(setting.Relay.Field) != nil && (!e.isInherited(setting.Relay) || slices.ContainsFunc(e.listened, isTCP))
 }
 

@@ -73,17 +73,17 @@ type Rest struct {
 	Fields []string // that Kubernetes has nothing for
 }
 
-// restOf returns a Balance as it is. It has no fields if objects say the same.
-func restOf(b *Balance, e *Expansion) *Rest {
-	r := &Rest{Balance: b}
+// rest returns the Balance as it is. It has no fields if objects say the same.
+func (e *expander) rest() *Rest {
+	r := &Rest{Balance: e.Balance}
 	for _, f := range []struct {
 		name string
 		is   bool
 	}{
 		{"interfaces in listen", len(e.listeners) > 0}, {"names in backends", len(e.names) > 0},
-		{setting.Relay.Field, e.settings.Relay != model.NoRelay}, {setting.Announce.Field, e.settings.Announce != ""},
-		{setting.MasqueradeFrom.Field, len(e.settings.MasqueradeFrom) > 0},
-		{setting.Affinity.Field + " for several ports", e.settings.Affinity > 0 && len(e.Service.Spec.Ports)+len(e.settings.Ranges) > 1},
+		{setting.Relay.Field, e.values.Relay != model.NoRelay}, {setting.Announce.Field, e.values.Announce != ""},
+		{setting.MasqueradeFrom.Field, len(e.values.MasqueradeFrom) > 0},
+		{setting.Affinity.Field + " for several ports", e.values.Affinity > 0 && len(e.service.Spec.Ports)+len(e.values.Ranges) > 1},
 	} {
 		if f.is {
 			r.Fields = append(r.Fields, f.name)
