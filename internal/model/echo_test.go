@@ -104,6 +104,23 @@ func TestEchoAddresses(t *testing.T) {
 	}
 }
 
+// 4.68: a load balancer address that is an external IP, too, has the source ranges for echo requests, as for
+// connections.
+func TestEchoOfRepeatedAddress(t *testing.T) {
+	shared := netip.MustParseAddr("203.0.113.1")
+	ports := []ServicePort{{Name: "a", Protocol: TCP, Port: 80}}
+	for _, extras := range []*Extras{nil, {Ranges: []PortRange{{ServicePort: ServicePort{Protocol: UDP, Port: 1000}, Last: 2000}}}} {
+		s := &Service{Name: ServiceName{"default", "web"}, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: ports, Extras: extras,
+			External: &External{ExternalIPs: []netip.Addr{shared}, LoadBalancerIPs: []netip.Addr{shared}, SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}
+		nodes := []*Node{{Name: "node", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1")}}}
+		routing := Resolve(&Snapshot{Nodes: nodes, Services: []*Service{s}}, Config{NodeName: "node", AnswerPing: true})
+		i := slices.IndexFunc(routing.Echoes, func(r *Route) bool { return r.Frontend.Address == shared })
+		if i < 0 || routing.Echoes[i].Sources == nil {
+			t.Errorf("with ranges %v: echo requests to %s are answered for all clients: %v", extras != nil, shared, routing.Echoes)
+		}
+	}
+}
+
 // 4.69: echo requests are answered from the first address of the Node, or from another one
 // if no interface has that; without any, that is reported once for each family.
 func TestAnswerFrom(t *testing.T) {

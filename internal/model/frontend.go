@@ -211,7 +211,7 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 			choice := ChoosePort(s, p.Protocol, ports.endpointsOf(p.Name, p.Protocol, f), l.Node)
 			add := func(kind Kind, port uint16, addrs ...netip.Addr) {
 				for _, a := range addrs {
-					if FamilyOf(a) == f {
+					if FamilyOf(a) == f && !external.repeats(kind, a) {
 						routes = append(routes, Route{Frontend{a, p.Protocol, port, 0}, kind, s, p, choice, sources.clientsOf(kind, a)})
 					}
 				}

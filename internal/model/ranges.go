@@ -123,7 +123,7 @@ func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality, sou
 		choice := ChoosePort(s, p.Protocol, withPort(hosts, target), l.Node)
 		add := func(kind Kind, addrs ...netip.Addr) {
 			for _, a := range addrs {
-				if FamilyOf(a) == f && (p.OnNode || !l.ownsAddress(a)) {
+				if FamilyOf(a) == f && (p.OnNode || !l.ownsAddress(a)) && !external.repeats(kind, a) {
 					routes = append(routes, Route{Frontend{a, p.Protocol, p.Port, p.Last}, kind, s, &p.ServicePort, choice, sources.clientsOf(kind, a)})
 				}
 			}

@@ -144,6 +144,12 @@ type External struct {
 	SourceRanges []netip.Prefix
 }
 
+// repeats reports whether a Service has an external IP as load balancer address, too: that one has
+// the source ranges, so the external IP is no frontend of its own.
+func (e External) repeats(kind Kind, a netip.Addr) bool {
+	return kind == ExternalIP && slices.Contains(e.LoadBalancerIPs, a)
+}
+
 func (s *Service) externalOrZero() External {
 	if s.External == nil {
 		return External{}

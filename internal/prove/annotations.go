@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -12,15 +13,18 @@ import (
 // started gives endpoints that start slowly a part of their weight (3.68), unless all have the
 // same one (3.71), and returns the shares.
 func (w *World) started(s *model.Service, all []endpoint) set {
+	if s.Extras == nil || len(s.Extras.Starting) == 0 {
+		return shares(all)
+	}
+	parts := make(map[netip.AddrPort]uint8)
+	for _, st := range s.Extras.Starting {
+		parts[st.Endpoint] = st.Part
+	}
 	out := slices.Clone(all)
-	if s.Extras != nil {
-		for i := range out {
-			for _, st := range s.Extras.Starting {
-				if st.Endpoint == out[i].at || st.Endpoint == netip.AddrPortFrom(out[i].at.Addr(), 0) {
-					out[i].weight *= float64(st.Part) / model.StartParts
-				}
-			}
-		}
+	for i := range out {
+		// A Service with ranges has an entry for all ports of an endpoint beside those of its ports.
+		part := cmp.Or(parts[out[i].at], parts[netip.AddrPortFrom(out[i].at.Addr(), 0)], model.StartParts)
+		out[i].weight *= float64(part) / model.StartParts
 	}
 	return shares(out)
 }
