@@ -30,7 +30,7 @@ func bundled(t *testing.T) *fleetlab.Server {
 		pages.HandleFunc(api.StatusPath, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			s := &api.Status{From: api.FromDaemon, Healthy: true, Daemon: api.Daemon{Version: "1.2.3", Node: node, Source: "https://192.0.2.9:6443"}}
-			s.Problems = []api.Problem{{Object: api.Object{Kind: "Service", Namespace: "shop", Name: "cart"}, Reason: model.LacksEndpoints, Message: "10.244.7.9:80: it has no endpoints"}}
+			s.Problems = []api.Problem{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "cart"}, Reason: model.LacksEndpoints, Message: "10.244.7.9:80: it has no endpoints"}}
 			_ = s.WriteJSON(w)
 		})
 		pages.HandleFunc("/flagz", func(w http.ResponseWriter, _ *http.Request) {

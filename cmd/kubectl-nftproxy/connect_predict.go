@@ -172,7 +172,7 @@ func (p *nodeOracle) fill(cfg *config.Config, side changes.Side, service string)
 	router := side.Snapshot.Route(cfg.Node)
 	p.local = explain.LocalAddresses(side.Snapshot, cfg.Node)
 	if service != "" {
-		if p.service, err = api.Resolve(service, router.Names(), words.Kubernetes); err != nil {
+		if p.service, err = api.Resolve(service, router, words.Kubernetes); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/control"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/nftproxy/nftproxy/internal/testkit/tarball"
 )
@@ -40,7 +41,7 @@ func (s *squatter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = api.Basis{Version: api.BasisVersion, Settings: map[string]string{"scheduler": "random"}}
 	case api.StatusPath:
 		answer = api.Status{From: api.FromDaemon, Healthy: true, Daemon: api.Daemon{Node: "squatter"}, Findings: api.Findings{Problems: []api.Problem{
-			{Object: api.Object{Kind: "Service", Namespace: "a", Name: "../../../../../../etc/cron.d/evil"}, Reason: "X", Message: "password: correct horse battery\nAuthorization: Negotiate YIIabcdefSECRET9"}}}}
+			{Object: model.Object{Kind: "Service", Namespace: "a", Name: "../../../../../../etc/cron.d/evil"}, Reason: "X", Message: "password: correct horse battery\nAuthorization: Negotiate YIIabcdefSECRET9"}}}}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)

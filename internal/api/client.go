@@ -39,8 +39,13 @@ type Client struct {
 	name string // in messages
 	most int64  // bytes of an answer about all Services
 	http http.Client
-	// Decode decodes a document: [Decode], unless the caller sets another function.
-	Decode func(content []byte, document any) error
+	// Decoder decodes documents; nil: [Decode] does.
+	Decoder Decoder
+}
+
+// Decoder decodes documents of a daemon.
+type Decoder interface {
+	Decode(content []byte, document any) error
 }
 
 // NewClient returns a client of the daemon at an address.
@@ -70,7 +75,7 @@ func NewClientThrough(transport http.RoundTripper, port uint16, name string) *Cl
 }
 
 func newClient(host, name string, most int64, transport http.RoundTripper) *Client {
-	return &Client{host: host, name: name, most: most, Decode: Decode, http: http.Client{
+	return &Client{host: host, name: name, most: most, http: http.Client{
 		Timeout:       answerTimeout,
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -205,6 +210,14 @@ func (c *Client) decode(body io.Reader, path string, answer any) error {
 		return fmt.Errorf("it has more than %d MiB", most>>20)
 	}
 	return c.Decode(content, answer)
+}
+
+// Decode decodes a document of the daemon.
+func (c *Client) Decode(content []byte, document any) error {
+	if c.Decoder != nil {
+		return c.Decoder.Decode(content, document)
+	}
+	return Decode(content, document)
 }
 
 // Decode decodes a document of a daemon, unless that takes many times its size.

@@ -118,48 +118,48 @@ func ParseFilter(q url.Values) (*Filter, error) {
 
 const maxListed = 5
 
+// Names find Services by their names.
+type Names interface {
+	// Named returns the Services of a name in a namespace, or in all if that is empty.
+	Named(namespace, name string) []model.ServiceName
+	Names() []model.ServiceName // of all
+}
+
+// NameList are the names of all Services.
+type NameList []model.ServiceName
+
+// Names returns the list.
+func (l NameList) Names() []model.ServiceName { return l }
+
+// Named implements [Names].
+func (l NameList) Named(namespace, name string) (found []model.ServiceName) {
+	for _, s := range l {
+		if s.Name == name && (namespace == "" || s.Namespace == namespace) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
 // Resolve returns the Service that a name stands for: namespace/name, or the name alone
 // if only one namespace has it. in are the words for all of them. The error is an [UnknownError].
-func Resolve(name string, all []model.ServiceName, in words.Vocabulary) (model.ServiceName, error) {
-	return Names{
-		Named: func(namespace, bare string) (found []model.ServiceName) {
-			for _, s := range all {
-				if s.Name == bare && (namespace == "" || s.Namespace == namespace) {
-					found = append(found, s)
-				}
-			}
-			return found
-		},
-		All: func() []model.ServiceName { return all }, Words: func() words.Vocabulary { return in },
-	}.Resolve(name)
-}
-
-// Names are the names of Services. All is asked only where a name is of none.
-type Names struct {
-	// Named returns the Services of a name in a namespace, or in all if that is empty.
-	Named func(namespace, name string) []model.ServiceName
-	All   func() []model.ServiceName
-	Words func() words.Vocabulary // for all of them
-}
-
-// Resolve is the function Resolve for these names.
-func (n Names) Resolve(name string) (model.ServiceName, error) {
+func Resolve(name string, all Names, in words.Vocabulary) (model.ServiceName, error) {
 	namespace, bare, qualified := strings.Cut(name, "/")
 	if !qualified {
 		namespace, bare = "", name
 	}
 	var found []model.ServiceName
 	if !qualified || namespace != "" {
-		found = n.Named(namespace, bare)
+		found = all.Named(namespace, bare)
 	}
 	switch {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
 		slices.SortFunc(found, model.ServiceName.Compare)
-		return model.ServiceName{}, &UnknownError{Message: n.Words().Sprintf("%q is the name of several Services: choose %s", name, terminal.List(found, maxListed))}
+		return model.ServiceName{}, &UnknownError{Message: in.Sprintf("%q is the name of several Services: choose %s", name, terminal.List(found, maxListed))}
 	}
-	return model.ServiceName{}, &UnknownError{Words: n.Words(), Name: name, Hint: suggest.DidYouMean(similar(name, qualified, n.All()))}
+	return model.ServiceName{}, &UnknownError{Words: in, Name: name, Hint: suggest.DidYouMean(similar(name, qualified, all.Names()))}
 }
 
 // similar returns names as [Resolve] takes them.

@@ -84,7 +84,7 @@ type fieldLister struct {
 func newFieldLister(t *testing.T) *fieldLister {
 	t.Helper()
 	l := &fieldLister{about: make(map[string]string), seen: make(map[reflect.Type]bool)}
-	for _, dir := range []string{".", "../setting"} {
+	for _, dir := range []string{"../model", "../setting", "."} {
 		l.read(t, dir)
 	}
 	return l
@@ -134,7 +134,7 @@ func (l *fieldLister) list(t reflect.Type) {
 		return
 	}
 	l.seen[t] = true
-	fmt.Fprintf(&l.b, "### %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", t.Name(), plain(l.about[t.Name()]))
+	fmt.Fprintf(&l.b, "### %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", titleOf(t), plain(l.about[titleOf(t)]))
 	var others []reflect.Type
 	l.rows(t, &others)
 	l.b.WriteString("\n")
@@ -183,11 +183,19 @@ func typeText(t reflect.Type, others *[]reflect.Type) string {
 		return "map of " + typeText(t.Elem(), others)
 	case reflect.Struct:
 		*others = append(*others, t)
-		return fmt.Sprintf("[%s](#%s)", t.Name(), strings.ToLower(t.Name()))
+		return fmt.Sprintf("[%s](#%s)", titleOf(t), strings.ToLower(titleOf(t)))
 	case reflect.String, reflect.Bool:
 		return t.Kind().String()
 	}
 	return "number"
+}
+
+// titleOf returns the name of a struct in documents.
+func titleOf(t reflect.Type) string {
+	if t == reflect.TypeFor[api.Problem]() { // of package model
+		return "Problem"
+	}
+	return t.Name()
 }
 
 // plain returns a comment in one line, without links of Go.

@@ -14,11 +14,7 @@ import (
 
 // Problem is something that is not as it should be, or an object that cannot be served
 // as it asks. Reason is one word, by which problems are counted.
-type Problem struct {
-	Object  Object       `json:"object"`
-	Reason  model.Reason `json:"reason"`
-	Message string       `json:"message"`
-}
+type Problem = model.Notice
 
 // Problems are read up to a limit.
 type Problems []Problem
@@ -41,31 +37,6 @@ func (p *Problems) UnmarshalJSON(b []byte) error {
 		*p = append(*p, one)
 	}
 	return nil
-}
-
-// Object names an object of Kubernetes or of a file, or a part of the machine.
-type Object struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
-}
-
-// String returns the object as messages name it.
-func (o Object) String() string { return model.Object(o).String() }
-
-// Service returns the Service that an object is, or that a Balance becomes; false: it is another object.
-func (o Object) Service() (model.ServiceName, bool) { return model.Object(o).Service() }
-
-// ProblemOf returns the problem that a notice is.
-func ProblemOf(n model.Notice) Problem { return Problem{Object(n.Object), n.Reason, n.Message} }
-
-// ProblemsOf returns the problems that notices are.
-func ProblemsOf(all []model.Notice) []Problem {
-	out := make([]Problem, len(all))
-	for i, n := range all {
-		out[i] = ProblemOf(n)
-	}
-	return out
 }
 
 type explained struct {
@@ -167,6 +138,6 @@ func (r *Status) SortProblems() {
 
 // AddProblem adds a problem that the caller has found.
 func (r *Status) AddProblem(n model.Notice) {
-	r.Problems = append(r.Problems, ProblemOf(n))
+	r.Problems = append(r.Problems, n)
 	r.SortProblems()
 }

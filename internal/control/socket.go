@@ -47,8 +47,11 @@ func (s *Socket) Open() {
 	}
 }
 
-// open returns the listener that is open already, or opens one.
-func (s *Socket) open() (net.Listener, error) {
+// opener is a [serve.Opener] of a socket, which may be open already.
+type opener struct{ *Socket }
+
+// Open implements [serve.Opener].
+func (s opener) Open() (net.Listener, error) {
 	if l := s.opened; l != nil {
 		s.opened = nil
 		return l, nil
@@ -174,7 +177,7 @@ func (s *Socket) Run(ctx context.Context) error {
 		}
 		s.opened = l
 	}
-	server := serve.Server{Name: "control socket", Address: s.Path, Listen: s.open, Site: s, WriteTimeout: pageTimeout, Log: s.Log}
+	server := serve.Server{Name: "control socket", Address: s.Path, Opener: opener{s}, Site: s, WriteTimeout: pageTimeout, Log: s.Log}
 	return server.Run(ctx)
 }
 

@@ -13,17 +13,16 @@ import (
 // configWatch waits for new, usable content of a configuration file.
 type configWatch struct {
 	file     *config.File
-	usable   func() error
+	program  Program
 	log      *slog.Logger
 	watcher  *files.Watcher
 	rejected string // the last error that was logged
 }
 
-// watchConfig returns a watch of the file. usable returns an error if the process
-// could not start with the current content.
-func watchConfig(file *config.File, usable func() error, log *slog.Logger) (*configWatch, error) {
+// watchConfig returns a watch of the file.
+func watchConfig(file *config.File, program Program, log *slog.Logger) (*configWatch, error) {
 	watcher, err := files.NewWatcher(file.Path)
-	return &configWatch{file: file, usable: usable, log: log, watcher: watcher}, err
+	return &configWatch{file: file, program: program, log: log, watcher: watcher}, err
 }
 
 // run watches until ctx ends, or until the file has new content, which is an error:
@@ -53,7 +52,7 @@ func (w *configWatch) replaced() bool {
 		w.rejected = ""
 		return false
 	}
-	err := w.usable()
+	err := w.program.Usable()
 	if err == nil {
 		return true
 	}

@@ -19,6 +19,14 @@ import (
 
 const configHeader = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 
+// configured is a [Program] that only reads the configuration.
+type configured struct {
+	Program
+	settings *config.Flags
+}
+
+func (c configured) Usable() error { _, err := c.settings.Load(); return err }
+
 // TestConfigWatch distinguishes changes of the content of the configuration file
 // from others (12.50, P85).
 func TestConfigWatch(t *testing.T) {
@@ -88,8 +96,7 @@ func TestConfigWatch(t *testing.T) {
 			cfg, err := settings.Load()
 			check(t, err)
 			var log netlab.LogBuffer
-			load := func() error { _, err := settings.Load(); return err }
-			watch, err := watchConfig(cfg.File, load, slog.New(slog.NewTextHandler(&log, nil)))
+			watch, err := watchConfig(cfg.File, configured{settings: settings}, slog.New(slog.NewTextHandler(&log, nil)))
 			check(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

@@ -118,10 +118,10 @@ func (c *controller) resolve(r *api.Control) (name model.ServiceName, err error)
 		}
 		return name, nil
 	}
-	if name, err = (api.Names{Named: c.agent.Named, All: c.agent.Names, Words: c.Words}).Resolve(r.Balance); err == nil {
+	if name, err = api.Resolve(r.Balance, c.agent, c.Words()); err == nil {
 		return name, nil
 	}
-	if of, other := api.Resolve(r.Balance, c.changed.Changes().Names(), words.Balance); other == nil {
+	if of, other := api.Resolve(r.Balance, api.NameList(c.changed.Changes().Names()), words.Balance); other == nil {
 		return of, nil
 	}
 	return name, fmt.Errorf("balance: %w", err)

@@ -28,12 +28,19 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/join"
 )
 
+// Program is the command line that has started a daemon.
+type Program interface {
+	// Usable returns an error if the process could not start with the current content
+	// of the configuration file.
+	Usable() error
+	Flags() map[string]string        // in effect, for /flagz
+	SetVerbosity(level uint32) error // of the log
+}
+
 // Daemon is the process on a node.
 type Daemon struct {
 	Config *config.Config
-	// Usable returns an error if the process could not start with the current content
-	// of the configuration file.
-	Usable func() error
+	Program
 	Source source.Source
 	// Cluster is the API server that the source reads, and Joined the source if that reads
 	// files, too; nil: there is none.
@@ -41,10 +48,8 @@ type Daemon struct {
 	Joined  *join.Joined
 	Events  events.Connect // nil: there is no API server
 	// Condition writes the condition of the Node; nil: the Node gets none.
-	Condition    feature.Connect
-	Version      string
-	Flags        func() map[string]string // in effect, for /flagz
-	SetVerbosity func(level uint32) error // of the log
+	Condition feature.Connect
+	Version   string
 	// Reload has a value when the source is to be read again without a known change.
 	// Nil: never.
 	Reload <-chan os.Signal
@@ -102,7 +107,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if d.Config.File != nil {
-		watch, err := watchConfig(d.Config.File, d.Usable, d.Log)
+		watch, err := watchConfig(d.Config.File, d.Program, d.Log)
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func (w *work) drainsFor(targets []drain.Target) *drain.Answer {
 	}
 	if len(targets) > 0 {
 		answer.Asked = drain.Ask(targets, latest, w.agent, func(name model.ServiceName) string {
-			_, err := api.Resolve(name.String(), w.agent.Names(), w.Words())
+			_, err := api.Resolve(name.String(), w.agent, w.Words())
 			return err.Error()
 		})
 	}

@@ -125,7 +125,7 @@ func (s serving) Families() []model.Family { return s.work.node.Families }
 
 // Programmed implements [feature.Serving]. Syncs of files alone do not count: pods need the Services of the cluster.
 func (s serving) Programmed() (health.Programmed, bool) {
-	p := s.work.health.Progress()
+	p := s.work.Progress()
 	if !s.work.isComplete() {
 		p.LastSync, p.Pending = time.Time{}, s.work.pending(p.Started)
 	}

@@ -14,8 +14,16 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// use returns the use of this machine, once the rules are active (11.20).
-func (w *work) use() (machine.Use, bool) {
+// monitored is the machine of the daemon, for [machine.Monitor].
+type monitored struct{ *work }
+
+// Forward implements [machine.Forwarder].
+func (w monitored) Forward(f model.Family) ([]host.Change, error) {
+	return host.System("").SetForwarding(f, w.left.Setting, w.Log)
+}
+
+// Use returns the use of this machine, once the rules are active (11.20).
+func (w monitored) Use() (machine.Use, bool) {
 	if w.agent.State().LastSync.IsZero() {
 		return machine.Use{}, false
 	}

@@ -19,7 +19,7 @@ func (w *work) healthSite() *serve.Site {
 	return serve.NewSite(w.guard(), []serve.Page{
 		{Path: "/healthz", Public: true, Handler: w.health},
 		{Path: "/livez", Public: true, Handler: w.health},
-		{Path: "/healthz/{namespace}/{name}", Public: true, Handler: &health.Balances{Usable: w.serves}},
+		{Path: "/healthz/{namespace}/{name}", Public: true, Handler: &health.Balances{Known: w}},
 	})
 }
 
@@ -30,8 +30,8 @@ func (w *work) metricsSite() *serve.Site {
 	return serve.NewSite(w.guard(), append(pages, serve.Page{Path: "/{$}", Handler: index}))
 }
 
-// serves reports whether a Balance has a usable server; known is false if there is none of this name.
-func (w *work) serves(name model.ServiceName) (usable, known bool) {
+// Serves reports whether a Balance has a usable server; known is false if there is none of this name.
+func (w *work) Serves(name model.ServiceName) (usable, known bool) {
 	b := feature.Find[interface {
 		Serves(model.ServiceName) (usable, known bool)
 	}](w.Features)
@@ -69,18 +69,18 @@ func (w *work) dataPages() (out []serve.Page) {
 
 // debugPages are the ones that Kubernetes components have.
 func (w *work) debugPages() serve.Pages {
-	p := serve.Pages{
-		Pinged:       w.metrics.Pinged,
-		Configz:      w.Config.Configz,
-		Profiling:    w.Config.Kube.EnableProfiling,
-		SetVerbosity: w.SetVerbosity,
-		Log:          w.Log,
-	}
+	p := serve.Pages{Process: process{w}, Flagz: w.Config.Feature(config.GateFlagz, true), Profiling: w.Config.Kube.EnableProfiling, Log: w.Log}
 	if w.Config.Feature(config.GateStatusz, true) {
 		p.Version = w.Version
 	}
-	if w.Config.Feature(config.GateFlagz, true) {
-		p.Flags = w.Flags
-	}
 	return p
 }
+
+// process implements [serve.Process].
+type process struct{ *work }
+
+// Pinged implements [serve.Process].
+func (p process) Pinged() { p.metrics.Pinged() }
+
+// Configz implements [serve.Process].
+func (p process) Configz() ([]byte, error) { return p.Config.Configz() }

@@ -17,6 +17,16 @@ import (
 // publicPages answer requests by any name: they say no more than whether the node serves.
 var publicPages = []string{"health /healthz", "health /healthz/{namespace}/{name}", "health /livez", "metrics /healthz"}
 
+// unchangedProgram fails a test that changes it.
+type unchangedProgram struct{ t *testing.T }
+
+func (p unchangedProgram) Usable() error            { return nil }
+func (p unchangedProgram) Flags() map[string]string { return nil }
+func (p unchangedProgram) SetVerbosity(uint32) error {
+	p.t.Error("the log level was set")
+	return nil
+}
+
 // TestEveryPageIsGuarded: 11.14. What answers requests of other sites is listed above, and
 // nothing else does.
 func TestEveryPageIsGuarded(t *testing.T) {
@@ -25,8 +35,7 @@ func TestEveryPageIsGuarded(t *testing.T) {
 	c.Kube.EnableProfiling = true
 	w := &work{
 		Daemon: &Daemon{
-			Node: new(feature.Node), Config: c, Version: "v1", Log: log, SetVerbosity: func(uint32) error { t.Error("the log level was set"); return nil },
-			Flags: func() map[string]string { return nil },
+			Node: new(feature.Node), Config: c, Version: "v1", Log: log, Program: unchangedProgram{t},
 		},
 		node: model.Config{NodeName: "node-1"}, metrics: metrics.New("v1", model.Families[:], log), status: report.New(report.Config{Log: log}),
 	}

@@ -78,11 +78,9 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 		TCP: d.Config.Own.ConntrackTCPCleanup, Observe: w.metrics.Cleaned, Log: d.Log,
 		Owner: func(f model.Frontend) (model.Frontend, bool) { return w.agent.Owner(f) }, // made below
 	})
-	w.machine = &machine.Monitor{Use: w.use, Log: d.Log, Ports: d.ports}
+	w.machine = &machine.Monitor{Node: monitored{w}, Log: d.Log, Ports: d.ports}
 	if d.Config.Own.ManageSysctl {
-		w.machine.Forward = func(f model.Family) ([]host.Change, error) {
-			return host.System("").SetForwarding(f, d.left.Setting, d.Log)
-		}
+		w.machine.Forwarder = monitored{w}
 	}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
@@ -129,33 +127,42 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	w.status = report.New(report.Config{
 		Version: w.Version, Source: w.Source.String(), Node: w.node.NodeName, Reads: w.reads, Agent: w.agent, Facts: w.facts(), Checks: feature.Find[report.Checks](w.Features),
-		Kernel: counters.Reader{Conn: scrapes}, Compare: report.Planner(w.Log), Observe: w.node.Observe.Level,
+		Kernel: counters.Reader{Conn: scrapes}, Planner: report.KernelPlanner{Log: w.Log}, Observe: w.node.Observe.Level,
 		Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Log: w.Log,
 	})
-	w.health = &health.Proxy{
-		Families:   families,
-		SyncPeriod: w.Config.SyncPeriod(),
-		Progress: func() health.Progress {
-			s := w.agent.State()
-			return health.Progress{Started: s.Started, LastSync: s.LastSync, Pending: w.pending(s.Pending)}
-		},
-		Node:           w.Source.Node,
-		SourceUnusable: w.sourceUnusable,
-		Answered:       w.metrics.Answered,
+	w.health = &health.Proxy{Families: families, SyncPeriod: w.Config.SyncPeriod(), State: healthState{w}}
+	c := health.ServicesConfig{
+		Node: w.node, Interfaces: w.interfaces,
+		Connections: descriptors.Connections(health.Connections), Events: w.events, Log: w.ObjectLog, // authors of Services can make it fail
 	}
-	w.services = health.NewServices(health.ServicesConfig{
-		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(),
-		Connections: descriptors.Connections(health.Connections), Failed: w.events.HealthCheckFailed, Log: w.ObjectLog, // authors of Services can make it fail
-	})
+	if w.Config.HealthAddress() != "" { // without it, the proxy counts as healthy (10.25)
+		c.Proxy = w.health
+	}
+	w.services = health.NewServices(c)
 }
 
-// sourceUnusable returns since when the source cannot be used; zero: it can.
-func (w *work) sourceUnusable() time.Time {
-	if s := w.Source.State(); s.Err != nil {
+// healthState implements [health.State].
+type healthState struct{ *work }
+
+// Progress returns the progress of syncs.
+func (w *work) Progress() health.Progress {
+	s := w.agent.State()
+	return health.Progress{Started: s.Started, LastSync: s.LastSync, Pending: w.pending(s.Pending)}
+}
+
+// Node implements [health.State].
+func (h healthState) Node() *model.Node { return h.Source.Node() }
+
+// SourceUnusable implements [health.State].
+func (h healthState) SourceUnusable() time.Time {
+	if s := h.Source.State(); s.Err != nil {
 		return s.Since
 	}
 	return time.Time{}
 }
+
+// Answered implements [health.State].
+func (h healthState) Answered(path string, code int) { h.metrics.Answered(path, code) }
 
 // follow connects the metrics with their sources, and the observers with the agent.
 func (w *work) follow() {
@@ -182,15 +189,6 @@ func (w *work) follow() {
 		w.agent.Observers = append(w.agent.Observers, w.control.observe)
 	}
 	w.agent.Observers = append(w.agent.Observers, w.notify) // the others have seen the rules
-}
-
-// healthy returns the state of the proxy for health checks of Services; nil without a
-// health server: then the proxy counts as healthy (10.25).
-func (w *work) healthy() func() bool {
-	if w.Config.HealthAddress() == "" {
-		return nil
-	}
-	return w.health.Healthy
 }
 
 // report writes events about notices and about changes of the rules by other programs.

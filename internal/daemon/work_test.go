@@ -59,6 +59,11 @@ func freePort(t *testing.T) uint16 {
 	return netip.MustParseAddrPort(l.Addr().String()).Port()
 }
 
+// unwanted fails a test with the error of a port.
+type unwanted struct{ t *testing.T }
+
+func (u unwanted) HealthCheckFailed(s model.ServiceName, err error) { u.t.Errorf("%s: %v", s, err) }
+
 // TestAfterSync: after a success the health check ports come first and the
 // conntrack cleanup last (13.21, 13.23), after a failure neither (10.21).
 func TestAfterSync(t *testing.T) {
@@ -71,8 +76,7 @@ func TestAfterSync(t *testing.T) {
 		node:    node,
 		cleaner: conntrack.New(table, conntrack.Config{Log: discard, Observe: func(model.Family, time.Duration, int) {}}),
 		services: health.NewServices(health.ServicesConfig{
-			Node: node, Log: discard, Interfaces: interfaces.Addresses,
-			Failed: func(s model.ServiceName, err error) { t.Errorf("%s: %v", s, err) },
+			Node: node, Log: discard, Interfaces: interfaces, Events: unwanted{t},
 		}),
 	}
 	defer w.services.Close()
@@ -116,8 +120,7 @@ func TestHealthChecksWithoutAddresses(t *testing.T) {
 	discard := slog.New(slog.DiscardHandler)
 	interfaces := host.NewInterfaces(func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, broken }, discard)
 	node := model.Config{NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
-	services := health.NewServices(health.ServicesConfig{Node: node, Log: discard, Interfaces: interfaces.Addresses,
-		Failed: func(s model.ServiceName, err error) { t.Errorf("%s: %v", s, err) }})
+	services := health.NewServices(health.ServicesConfig{Node: node, Log: discard, Interfaces: interfaces, Events: unwanted{t}})
 	defer services.Close()
 	checks := []model.HealthCheck{{Port: port, Endpoints: map[model.Family]int{model.IPv4: 1}}}
 	services.Update(checks, &model.Node{})

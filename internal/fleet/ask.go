@@ -51,7 +51,7 @@ func AskOne[D any](ctx context.Context, f *Fleet, a Agent, ask func(context.Cont
 	transport, err := f.Transport.To(&a)
 	if err == nil {
 		client := api.NewClientThrough(transport, f.Port, a.String())
-		client.Decode = decode
+		client.Decoder = decoder{}
 		out.Document, err = ask(limited, client)
 		client.Close()
 	}

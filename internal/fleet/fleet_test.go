@@ -79,7 +79,7 @@ func TestVerdicts(t *testing.T) {
 	late := healthy
 	late.PendingSince = time.Now().Add(-time.Minute)
 	cut := healthy
-	cut.Problems = []api.Problem{{Object: api.Object{Kind: "Machine"}, Reason: model.ForwardingOff, Message: "net.ipv4.ip_forward is 0"}, {Object: api.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: model.LacksEndpoints, Message: "none"}}
+	cut.Problems = []api.Problem{{Object: model.Object{Kind: "Machine"}, Reason: model.ForwardingOff, Message: "net.ipv4.ip_forward is 0"}, {Object: model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: model.LacksEndpoints, Message: "none"}}
 	gone := agent("g", healthy)
 	gone.NoNode = true
 	nothing := agent("n", healthy)

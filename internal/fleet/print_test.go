@@ -27,7 +27,7 @@ func TestDocumentedOutput(t *testing.T) {
 		Asked:    now,
 		Verdicts: map[fleet.Verdict]int{fleet.NoAnswer: 1, fleet.NoAgent: 1, fleet.Behind: 1, fleet.Problems: 1, fleet.Good: 1},
 		Versions: map[string]int{"v0.1.0": 1, "v0.2.0": 2},
-		Services: []fleet.ServiceProblem{{Problem: api.Problem{Object: api.Object{Kind: "Service", Namespace: "shop", Name: "cart"}, Reason: model.LacksEndpoints, Message: "10.96.0.11:80/tcp: it has no endpoints"}, Nodes: 3}},
+		Services: []fleet.ServiceProblem{{Problem: api.Problem{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "cart"}, Reason: model.LacksEndpoints, Message: "10.96.0.11:80/tcp: it has no endpoints"}, Nodes: 3}},
 		Nodes: []fleet.NodeReport{
 			node("node-3", fleet.NoAnswer, "no answer within 5s: is the process stopped?"),
 			node("node-5", fleet.NoAgent, "no pod of nftproxy is on the node"),

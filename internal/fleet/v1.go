@@ -34,8 +34,11 @@ type problemV1 struct {
 	Message string       `json:"message"`
 }
 
-// decode decodes a document of a node of this version, or of one before: nodes are updated one after the other.
-func decode(content []byte, document any) error {
+// decoder decodes documents of nodes of this version, or of one before: nodes are updated one after the other.
+type decoder struct{}
+
+// Decode implements [api.Decoder].
+func (decoder) Decode(content []byte, document any) error {
 	if of := versionOf(content); of != "" && of != versionOne {
 		return api.Decode(content, document)
 	}
@@ -76,7 +79,7 @@ func problemsOf(all []problemV1) (out []api.Problem) {
 	return out
 }
 
-func parseObject(text string) api.Object {
+func parseObject(text string) model.Object {
 	kind, name, _ := strings.Cut(text, " ")
 	switch kind {
 	case "Service", "Balance":
@@ -84,9 +87,9 @@ func parseObject(text string) api.Object {
 		if !qualified {
 			namespace, bare = "default", name
 		}
-		return api.Object{Kind: kind, Namespace: namespace, Name: bare}
+		return model.Object{Kind: kind, Namespace: namespace, Name: bare}
 	case "Node", "Name", "Endpoint", "Server":
-		return api.Object{Kind: kind, Name: name}
+		return model.Object{Kind: kind, Name: name}
 	}
-	return api.Object{Kind: text}
+	return model.Object{Kind: text}
 }

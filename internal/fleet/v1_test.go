@@ -13,7 +13,7 @@ import (
 func TestVersionOne(t *testing.T) {
 	for _, version := range []string{`"apiVersion":"nftproxy.dev/v1",`, ""} {
 		var s api.Status
-		err := decode([]byte("{"+version+`"from":"daemon","healthy":true,"node":"n1","time":"2026-11-01T00:00:00Z","version":"0.2.0","source":"files",
+		err := new(decoder).Decode([]byte("{"+version+`"from":"daemon","healthy":true,"node":"n1","time":"2026-11-01T00:00:00Z","version":"0.2.0","source":"files",
 			"lastSync":{"cause":"start"},"seen":{"services":"7"},"services":3,"frontends":4,"counted":true,"warnings":["w"],
 			"problems":[{"object":"Service shop/web","reason":"NoEndpoints","message":"m"},{"object":"Balance web","reason":"NoEndpoints","message":"m"},
 				{"object":"Affinity map of IPv4","reason":"AffinityFull","message":"m"},{"object":"Machine","reason":"NoRoute","message":"m"}],
@@ -35,18 +35,18 @@ func TestVersionOne(t *testing.T) {
 			t.Errorf("%v, %v", name, ok)
 		}
 		var b api.Basis
-		if err := decode([]byte("{"+version+`"version":1,"cluster":true}`), &b); err != nil || !b.Cluster {
+		if err := new(decoder).Decode([]byte("{"+version+`"version":1,"cluster":true}`), &b); err != nil || !b.Cluster {
 			t.Errorf("%v, %+v", err, b)
 		}
 	}
 	var s api.Status
-	if err := decode([]byte(`{"apiVersion":"nftproxy.dev/v2","daemon":{"node":"n1"}}`), &s); err != nil || s.Node != "n1" {
+	if err := new(decoder).Decode([]byte(`{"apiVersion":"nftproxy.dev/v2","daemon":{"node":"n1"}}`), &s); err != nil || s.Node != "n1" {
 		t.Errorf("%v, %+v", err, s)
 	}
-	if err := decode([]byte(`{"apiVersion":"nftproxy.dev/v3"}`), &s); err == nil || !strings.Contains(err.Error(), "reads nftproxy.dev/v2") {
+	if err := new(decoder).Decode([]byte(`{"apiVersion":"nftproxy.dev/v3"}`), &s); err == nil || !strings.Contains(err.Error(), "reads nftproxy.dev/v2") {
 		t.Errorf("a later version: %v", err)
 	}
-	if err := decode([]byte(`[`), &s); err == nil {
+	if err := new(decoder).Decode([]byte(`[`), &s); err == nil {
 		t.Error("no document is read")
 	}
 }

@@ -2,25 +2,36 @@ package health
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
+
+// watchedNetwork tells of each listener of a host that is opened.
+type watchedNetwork struct {
+	*netlab.Host
+	opened chan *net.TCPListener
+}
+
+func (w watchedNetwork) Listen(_ context.Context, network, address string) (net.Listener, error) {
+	l, err := w.Host.Listen(network, address)
+	if err == nil {
+		w.opened <- l.(*net.TCPListener)
+	}
+	return l, err
+}
 
 // TestSocketBreaks: 10.13, 10.22. A port on which accepting fails is opened again,
 // and the log says so. Its connections stay, and an update closes it like any other.
 func TestSocketBreaks(t *testing.T) {
 	f := newFixture(t)
 	opened := make(chan *net.TCPListener, 10)
-	f.listen = func(network, address string) (net.Listener, error) {
-		l, err := f.lab.Node.Listen(network, address)
-		if err == nil {
-			opened <- l.(*net.TCPListener)
-		}
-		return l, err
-	}
+	f.ports = watchedNetwork{f.lab.Node, opened}
 	f.update(at(31000, 1, -1))
 	conn, err := dial(f.lab.Client, f.lab.Node.IPv4, 31000)
 	if err != nil {

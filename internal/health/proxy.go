@@ -30,16 +30,21 @@ func (p Progress) lastUpdate() time.Time {
 type Proxy struct {
 	Families   []model.Family // to serve
 	SyncPeriod time.Duration  // half the time that a request may wait (10.5)
-	Progress   func() Progress
+	State      State
+}
+
+// State is what a [Proxy] answers from.
+type State interface {
+	Progress() Progress
 	// Node returns the last known Node object, even if it is deleted; nil: it was
 	// never seen (10.10, 10.11).
-	Node func() *model.Node
+	Node() *model.Node
 	// SourceUnusable returns since when the source cannot be used; zero: it can. The
 	// rules still serve, so it does not change the status of an answer after the first
-	// sync (10.26). Nil means that it can.
-	SourceUnusable func() time.Time
+	// sync (10.26).
+	SourceUnusable() time.Time
 	// Answered is called with the path and the status code of each answer.
-	Answered func(path string, code int)
+	Answered(path string, code int)
 }
 
 // proxyAnswer is the body of an answer, in kube-proxy's format (10.3).
@@ -72,7 +77,7 @@ type familyHealthy struct {
 }
 
 // Healthy reports whether no request for a sync waits too long.
-func (p *Proxy) Healthy() bool { return p.healthyAt(time.Now(), p.Progress()) }
+func (p *Proxy) Healthy() bool { return p.healthyAt(time.Now(), p.State.Progress()) }
 
 func (p *Proxy) healthyAt(now time.Time, at Progress) bool {
 	return at.Pending.IsZero() || now.Sub(at.Pending) < 2*p.SyncPeriod
@@ -80,7 +85,7 @@ func (p *Proxy) healthyAt(now time.Time, at Progress) bool {
 
 // isEligible reports whether load balancers may use the node at all.
 func (p *Proxy) isEligible() bool {
-	node := p.Node()
+	node := p.State.Node()
 	return node != nil && !node.Leaving
 }
 
@@ -92,7 +97,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := time.Now() // with the monotonic clock, which UTC would remove
-	at := p.Progress()
+	at := p.State.Progress()
 	a := proxyAnswer{
 		LastUpdated: at.lastUpdate().UTC(), CurrentTime: now.UTC(), Healthy: p.healthyAt(now, at),
 		Status: make(map[string]familyHealthy),
@@ -111,15 +116,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, _ := json.Marshal(a) // these types cannot fail
 	code := statusCode(good)
-	p.Answered(path, code)
+	p.State.Answered(path, code)
 	writeJSON(w, code, body)
 }
 
 func (p *Proxy) sourceHealth(at Progress) *sourceAnswer {
-	if p.SourceUnusable == nil {
-		return nil
-	}
-	since := p.SourceUnusable()
+	since := p.State.SourceUnusable()
 	if since.IsZero() {
 		return nil
 	}
@@ -177,14 +179,18 @@ func (p *Proxy) Programmed(at Progress, inherited bool) (verdict Programmed, kno
 }
 
 // Balances answers whether a Balance has a usable server, at /healthz/NAMESPACE/NAME: 200 or 503,
-// and 404 if there is none of this name. Usable returns that; it is safe for concurrent use.
-type Balances struct {
-	Usable func(model.ServiceName) (usable, known bool)
+// and 404 if there is none of this name.
+type Balances struct{ Known KnownBalances }
+
+// KnownBalances are safe for concurrent use.
+type KnownBalances interface {
+	// Serves reports whether a Balance has a usable server; known is false if there is none of this name.
+	Serves(model.ServiceName) (usable, known bool)
 }
 
 // ServeHTTP answers any method, like [Proxy].
 func (b *Balances) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	usable, known := b.Usable(model.ServiceName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")})
+	usable, known := b.Known.Serves(model.ServiceName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")})
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	code, text := http.StatusServiceUnavailable, "unusable\n"

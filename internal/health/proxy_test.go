@@ -24,6 +24,7 @@ import (
 type state struct {
 	Progress
 	node     *model.Node
+	unusable time.Time // since then; zero: the source can be used
 	answered []string
 }
 
@@ -36,10 +37,18 @@ func (s *state) proxy() *Proxy {
 	return &Proxy{
 		Families:   model.Families[:],
 		SyncPeriod: 30 * time.Second,
-		Progress:   func() Progress { return s.Progress },
-		Node:       func() *model.Node { return s.node },
-		Answered:   func(path string, code int) { s.answered = append(s.answered, path+" "+http.StatusText(code)) },
+		State:      facts{s},
 	}
+}
+
+// facts implements [State].
+type facts struct{ *state }
+
+func (f facts) Progress() Progress        { return f.state.Progress }
+func (f facts) Node() *model.Node         { return f.node }
+func (f facts) SourceUnusable() time.Time { return f.unusable }
+func (f facts) Answered(path string, code int) {
+	f.answered = append(f.answered, path+" "+http.StatusText(code))
 }
 
 // get asks at a path.
@@ -65,8 +74,6 @@ func TestUnusableSource(t *testing.T) {
 	s := newState()
 	s.LastSync = s.Started
 	p := s.proxy()
-	var since time.Time
-	p.SourceUnusable = func() time.Time { return since }
 	for _, c := range []struct {
 		since time.Time
 		want  string // at the end of the body
@@ -74,7 +81,7 @@ func TestUnusableSource(t *testing.T) {
 		{time.Time{}, `"IPv6":{"lastUpdated":"TIME","healthy":true}}}`},
 		{time.Unix(1000, 0), `,"source":{"usable":false,"since":"1970-01-01T00:16:40Z","reason":"the input cannot be used; the rules serve what was read before; \"nftproxy status\" on the node shows the error"}}`},
 	} {
-		since = c.since
+		s.unusable = c.since
 		for _, path := range []string{"/healthz", "/livez"} {
 			w := httptest.NewRecorder()
 			p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -91,8 +98,7 @@ func TestUnusableSource(t *testing.T) {
 func TestUnusableSourceAtStart(t *testing.T) {
 	s := newState()
 	p := s.proxy()
-	since := time.Unix(1000, 0)
-	p.SourceUnusable = func() time.Time { return since }
+	s.unusable = time.Unix(1000, 0)
 	get := func(path string, want int, says string) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -105,7 +111,7 @@ func TestUnusableSourceAtStart(t *testing.T) {
 	get("/livez", http.StatusOK, "no rules were applied yet")
 	s.LastSync = time.Now()
 	get("/healthz", http.StatusOK, "the rules serve what was read before")
-	since, s.LastSync = time.Time{}, time.Time{}
+	s.unusable, s.LastSync = time.Time{}, time.Time{}
 	get("/healthz", http.StatusOK, "")
 }
 

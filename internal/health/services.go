@@ -20,15 +20,17 @@ import (
 // ServicesConfig holds the dependencies of [Services].
 type ServicesConfig struct {
 	Node model.Config // for the addresses
-	// Interfaces returns the known addresses of this machine's interfaces. If there
+	// Interfaces has the known addresses of this machine's interfaces. If there
 	// are none, the addresses of the Node object are used (6.10).
-	Interfaces func() []netip.Addr
-	Healthy    func() bool // [Proxy.Healthy]; nil: the proxy counts as healthy (10.25)
+	Interfaces interface{ Addresses() []netip.Addr }
+	Proxy      interface{ Healthy() bool } // a [Proxy]; nil: it counts as healthy (10.25)
 	// Connections is how many may be open to all ports together; zero: 1,024.
 	Connections int
-	// Failed is called once if a Service's port cannot be opened.
-	Failed func(model.ServiceName, error)
-	Log    *slog.Logger
+	// Events learns once that a Service's port cannot be opened.
+	Events interface {
+		HealthCheckFailed(model.ServiceName, error)
+	}
+	Log *slog.Logger
 }
 
 // Services answer load balancers on the health check node ports of Services: whether
@@ -36,10 +38,9 @@ type ServicesConfig struct {
 type Services struct {
 	ServicesConfig
 	limit *serve.Limit // of all together
-	// listen is [net.Listen], except in tests.
-	listen func(network, address string) (net.Listener, error)
-	mu     sync.Mutex
-	open   map[checkName]*check
+	ports serve.Network
+	mu    sync.Mutex
+	open  map[checkName]*check
 }
 
 // checkName is the unit of listening: the families of a Service are
@@ -55,10 +56,7 @@ const Connections = 1024
 
 // NewServices returns Services that do not listen yet.
 func NewServices(c ServicesConfig) *Services {
-	if c.Healthy == nil {
-		c.Healthy = func() bool { return true }
-	}
-	return &Services{ServicesConfig: c, limit: serve.NewLimit(cmp.Or(c.Connections, Connections)), listen: net.Listen, open: make(map[checkName]*check)}
+	return &Services{ServicesConfig: c, limit: serve.NewLimit(cmp.Or(c.Connections, Connections)), ports: new(net.ListenConfig), open: make(map[checkName]*check)}
 }
 
 // Update applies the health checks of a successful sync: it opens and closes ports,
@@ -107,7 +105,7 @@ func (s *Services) wantedPorts(checks []model.HealthCheck, node *model.Node) map
 		return wanted
 	}
 	config := s.Node
-	config.InterfaceAddresses = s.Interfaces() // they come and go
+	config.InterfaceAddresses = s.Interfaces.Addresses() // they come and go
 	addresses := model.HealthCheckAddresses(node, config)
 	for _, h := range checks {
 		for f := range h.Endpoints {
@@ -131,7 +129,7 @@ func (s *Services) logFailure(c *check, err error) {
 		c.failure = err.Error()
 		s.Log.Error("cannot serve the health check of a Service; the next change retries",
 			"service", c.name.service, "family", c.name.family, "error", err)
-		s.Failed(c.name.service, err)
+		s.Events.HealthCheckFailed(c.name.service, err)
 	}
 }
 
@@ -169,7 +167,7 @@ type serviceAnswer struct {
 }
 
 func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	n, healthy := c.endpoints.Load(), c.services.Healthy()
+	n, healthy := c.endpoints.Load(), c.services.Proxy == nil || c.services.Proxy.Healthy()
 	body, _ := json.MarshalIndent(checkAnswer{serviceAnswer(c.name.service), n, healthy}, "", "\t") // these types cannot fail
 	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(n, 10))
 	writeJSON(w, statusCode(n > 0 && healthy), body)
@@ -200,9 +198,9 @@ func (c *check) listen(at []netip.AddrPort) error {
 		if _, ok := c.ports[a]; ok {
 			continue
 		}
-		l, err := serve.Listen(func() (net.Listener, error) {
-			return c.services.listen(fmt.Sprintf("tcp%d", c.name.family), a.String()) // an unspecified address is one family's (10.15)
-		}, c.services.Log.With("service", c.name.service, "address", a))
+		// An unspecified address is one family's (10.15).
+		from := serve.Address{Network: c.services.ports, Kind: fmt.Sprintf("tcp%d", c.name.family), Address: a.String()}
+		l, err := serve.Listen(from, c.services.Log.With("service", c.name.service, "address", a))
 		if err != nil {
 			for _, l := range opened {
 				l.Close()

@@ -48,9 +48,9 @@ func newFixture(t *testing.T, ranges ...string) *fixture {
 	f.node = &model.Node{Name: "node-1", Addresses: []netip.Addr{lab.Node.IPv4, lab.Node.IPv6}}
 	c := ServicesConfig{
 		Node:       model.Config{NodeName: "node-1"},
-		Interfaces: f.interfaces,
-		Healthy:    f.healthy.Load,
-		Failed:     func(s model.ServiceName, err error) { f.failed = append(f.failed, s.String()+" "+err.Error()) },
+		Interfaces: f,
+		Proxy:      f,
+		Events:     f,
 		Log:        slog.New(slog.NewTextHandler(&f.log, nil)),
 	}
 	for _, r := range ranges {
@@ -65,8 +65,14 @@ func newFixture(t *testing.T, ranges ...string) *fixture {
 	return f
 }
 
-// interfaces are the loopback addresses and those of the link to the client.
-func (f *fixture) interfaces() []netip.Addr {
+func (f *fixture) HealthCheckFailed(s model.ServiceName, err error) {
+	f.failed = append(f.failed, s.String()+" "+err.Error())
+}
+
+func (f *fixture) Healthy() bool { return f.healthy.Load() }
+
+// Addresses are the loopback addresses and those of the link to the client.
+func (f *fixture) Addresses() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1"), f.lab.Node.IPv4, f.lab.Node.IPv6}
 }
 
@@ -185,13 +191,13 @@ func TestNodeDoesNotMatter(t *testing.T) {
 	f := newFixture(t)
 	s := newState()
 	s.node.Leaving = true
-	f.Healthy = s.proxy().Healthy
+	f.Proxy = s.proxy()
 	f.update(at(31000, 1, 1))
 	f.expect(t, "leaving", 31000, "200 weight 1", "200 weight 1")
 	f.update()
 	s = newState()
 	s.Pending = time.Now().Add(-time.Hour)
-	f.Healthy = s.proxy().Healthy
+	f.Proxy = s.proxy()
 	f.update(at(31000, 1, 1))
 	f.expect(t, "not synced for an hour", 31000, "503 weight 1", "503 weight 1")
 }
@@ -199,7 +205,7 @@ func TestNodeDoesNotMatter(t *testing.T) {
 // TestProxyHealthDisabled: 10.25.
 func TestProxyHealthDisabled(t *testing.T) {
 	f := newFixture(t)
-	f.Services = NewServices(ServicesConfig{Interfaces: f.interfaces, Failed: f.Failed, Log: f.Log})
+	f.Services = NewServices(ServicesConfig{Interfaces: f, Events: f, Log: f.Log})
 	f.update(at(31000, 1, 0))
 	f.expect(t, "proxy health disabled", 31000, "200 weight 1", "503 weight 0")
 }
@@ -274,8 +280,18 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// listed are the addresses of interfaces.
+type listed []netip.Addr
+
+func (l listed) Addresses() []netip.Addr { return l }
+
+// proxy is healthy as a test has it.
+type proxy func() bool
+
+func (p proxy) Healthy() bool { return p() }
+
 // unlisted is a node whose interfaces cannot be asked for their addresses.
-func unlisted(f *fixture) { f.Interfaces = func() []netip.Addr { return nil } }
+func unlisted(f *fixture) { f.Interfaces = listed(nil) }
 
 // TestAddressesChange: the addresses are those at the last update.
 func TestAddressesChange(t *testing.T) {
@@ -301,7 +317,7 @@ func TestAddressTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Interfaces = func() []netip.Addr { return []netip.Addr{second} }
+	f.Interfaces = listed{second}
 	f.update(at(31000, 2, -1))
 	if got := brief(t, f.lab.Node, first, 31000); got != "200 weight 2" {
 		t.Errorf("the address before: %s", got)
@@ -319,7 +335,7 @@ func TestAddressTaken(t *testing.T) {
 // TestLinkLocal: an address that only has a meaning with its link is left out.
 func TestLinkLocal(t *testing.T) {
 	f := newFixture(t, "::1/128", "fe80::/10")
-	f.Interfaces = func() []netip.Addr { return append(f.interfaces(), netip.MustParseAddr("fe80::1")) }
+	f.Interfaces = listed(append(f.Addresses(), netip.MustParseAddr("fe80::1")))
 	f.update(at(31000, -1, 1))
 	if got := brief(t, f.lab.Node, netip.IPv6Loopback(), 31000); got != "200 weight 1" || len(f.failed) > 0 {
 		t.Errorf("answer %s, failed %v", got, f.failed)
@@ -456,11 +472,11 @@ func TestSameHealthPort(t *testing.T) {
 func TestSlowClients(t *testing.T) {
 	f := newFixture(t)
 	asked, proceed := make(chan struct{}), make(chan struct{})
-	f.Healthy = func() bool {
+	f.Proxy = proxy(func() bool {
 		close(asked)
 		<-proceed
 		return true
-	}
+	})
 	f.update(at(31000, 1, -1))
 	defer close(proceed)
 	for _, request := range []string{"", "GET / HTTP/1.1\r\nHo", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"} {

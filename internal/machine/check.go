@@ -42,18 +42,19 @@ type Use struct {
 	// ones that another program announces; nil: not known.
 	Addresses iter.Seq[netip.Addr]
 	Ranges    Ranges
-	// FastPath tests the kernel for --fast-path; nil: that is off.
-	FastPath func() error
+	FastPath  *Trial // of the kernel for --fast-path; nil: that is off
 	// ClosesTCP reports that connections of TCP end with their endpoint, unless their Service
 	// keeps them.
 	ClosesTCP bool
 	// Words are the words for what is served.
-	Words words.Vocabulary
-	// Observe tests the kernel for --observe; nil: that is off.
-	Observe func() error
+	Words   words.Vocabulary
+	Observe *Trial // of the kernel for --observe; nil: that is off
 	// ObserveGroup is the group of nflog to which the rules log; zero: they do not.
 	ObserveGroup uint16
 }
+
+// Trial is the result of a test of the kernel, which may take a second.
+type Trial struct{ Err error }
 
 // Pages that findings of several checks refer to.
 const (

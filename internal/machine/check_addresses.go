@@ -60,7 +60,7 @@ func (n *neighbourhood) whySilent(a netip.Addr) silence {
 		s.elsewhere = has[0]
 	}
 	// With IPv4, an interface answers for all addresses of the machine unless arp_ignore is set.
-	if a.Is4() && !slices.Contains(n.StrictARP, s.link) && (len(has) > 0 || n.Local != nil && n.Local(a)) {
+	if a.Is4() && !slices.Contains(n.StrictARP, s.link) && (len(has) > 0 || n.Router != nil && n.Router.Local(a)) {
 		return silence{}
 	}
 	return s
@@ -120,7 +120,7 @@ const mostRoutes = 256
 // endpointRoutes finds endpoints to which no route leads. With policy routing, another
 // route may hold for packets that are forwarded.
 func endpointRoutes(f *Facts, u Use) []Finding {
-	if u.Endpoints == nil || f.Routed == nil {
+	if u.Endpoints == nil || f.Router == nil {
 		return u.okFinding("endpoints are not known")
 	}
 	asked := make(map[netip.Addr]bool)
@@ -137,7 +137,7 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 	}
 	var without []string
 	for e := range asked {
-		if !f.Routed(e) {
+		if !f.Router.Routed(e) {
 			without = append(without, e.String())
 		}
 	}
@@ -154,13 +154,17 @@ func endpointRoutes(f *Facts, u Use) []Finding {
 		Remedy:  u.Words.Text("ip route add, or check the network configuration or the CNI plugin")}}
 }
 
-func hasRoute(a netip.Addr) bool {
+// kernelRouter asks the kernel.
+type kernelRouter struct{}
+
+// Routed implements [Router].
+func (kernelRouter) Routed(a netip.Addr) bool {
 	_, err := netlink.RouteGet(a.AsSlice())
 	return !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EINVAL)
 }
 
-// isLocal reports whether the machine takes packets to an address for its own.
-func isLocal(a netip.Addr) bool {
+// Local implements [Router].
+func (kernelRouter) Local(a netip.Addr) bool {
 	routes, err := netlink.RouteGet(a.AsSlice())
 	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
 }

@@ -338,12 +338,11 @@ func flowTablesFound(f *Facts, u Use) []Finding {
 	return nil
 }
 
-// fastPath tests the kernel, which takes a second.
 func fastPath(f *Facts, u Use) []Finding {
 	if u.FastPath == nil {
 		return nil
 	}
-	if err := u.FastPath(); err != nil {
+	if err := u.FastPath.Err; err != nil {
 		return []Finding{{Level: Warning, Message: fmt.Sprintf("--fast-path has no effect: %v", err), Remedy: "use another kernel, or leave the flag out"}}
 	}
 	message := "the kernel passes the test: established connections skip the rules of all programs"

@@ -15,10 +15,10 @@ import (
 )
 
 func masqueradePorts(f *Facts, u Use) (out []Finding) {
-	if f.Crowded == nil {
+	if f.Ports == nil {
 		return okFinding("masqueraded connections are not counted")
 	}
-	crowds, err := f.Crowded()
+	crowds, err := f.Ports.Crowded()
 	if err != nil {
 		return []Finding{Settings.unseenFinding("", err)}
 	}

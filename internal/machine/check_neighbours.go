@@ -53,7 +53,7 @@ func checkObserve(_ *Facts, u Use) []Finding {
 	if u.Observe == nil {
 		return nil
 	}
-	if err := u.Observe(); err != nil {
+	if err := u.Observe.Err; err != nil {
 		return []Finding{{Level: Warning, Message: u.Words.Text("connections are not observed as --observe asks: " + err.Error()),
 			Remedy: "use another kernel, or leave the flag out"}}
 	}

@@ -92,11 +92,11 @@ func TestObserve(t *testing.T) {
 	if found := worst(clean(), Use{}, "observe"); found != (Finding{}) {
 		t.Errorf("without the flag: %+v", found)
 	}
-	for want, observe := range map[string]func() error{
-		"the kernel logs what --observe asks for":                        func() error { return nil },
-		"not observed as --observe asks: no nft_log: use another kernel": func() error { return errors.New("no nft_log") },
+	for want, observe := range map[string]error{
+		"the kernel logs what --observe asks for":                        nil,
+		"not observed as --observe asks: no nft_log: use another kernel": errors.New("no nft_log"),
 	} {
-		if found := worst(clean(), Use{Observe: observe}, "observe").String(); !strings.Contains(found, want) {
+		if found := worst(clean(), Use{Observe: &Trial{observe}}, "observe").String(); !strings.Contains(found, want) {
 			t.Errorf("%q, want %q", found, want)
 		}
 	}
@@ -124,7 +124,7 @@ func TestObserveGroup(t *testing.T) {
 
 // TestFastPath: 9.31, 9.35. The check of the fast path knows what keeps connections off it.
 func TestFastPath(t *testing.T) {
-	passes := func() error { return nil }
+	passes := new(Trial)
 	for _, c := range []struct {
 		name   string
 		use    Use
@@ -136,7 +136,7 @@ func TestFastPath(t *testing.T) {
 	}{
 		{"off", Use{}, nil, 0, Problem, nil, "fast path"},
 		{"passes", Use{FastPath: passes}, nil, 0, OK, []string{"established connections skip the rules"}, "TCP"},
-		{"fails", Use{FastPath: func() error { return errors.New("no flow tables") }}, nil, 0, Warning, []string{"--fast-path has no effect: no flow tables"}, ""},
+		{"fails", Use{FastPath: &Trial{errors.New("no flow tables")}}, nil, 0, Warning, []string{"--fast-path has no effect: no flow tables"}, ""},
 		{"closes TCP", Use{FastPath: passes, ClosesTCP: true}, nil, 0, OK, []string{"of TCP only those to Services with nftproxy.dev/on-failure: keep"}, ""},
 		{"beside another", Use{FastPath: passes, ClosesTCP: true}, []string{"inet calico"}, 0, OK, []string{"of TCP only", "another flow table (inet calico) takes first"}, ""},
 		{"policy routing", Use{FastPath: passes}, nil, 1, OK, []string{"1 rule of policy routing"}, ""},

@@ -17,7 +17,8 @@ import (
 // it does not understand is a condition of kind [Other].
 type decoder struct {
 	family nftables.TableFamily
-	states func(set string) (uint32, bool)
+	rules  *rules          // with the sets
+	table  *nftables.Table // of the rule
 	out    Rule
 	loaded expr.Any // into the register
 	mask   []byte
@@ -159,7 +160,7 @@ func (d *decoder) decodeHeader(l *expr.Payload, value []byte) Condition {
 
 func (d *decoder) lookup(e *expr.Lookup) {
 	if l, ok := d.loaded.(*expr.Ct); ok && l.Key == expr.CtKeySTATE && !e.Invert {
-		states, ok := d.states(e.SetName)
+		states, ok := d.rules.readStates(d.table, e.SetName)
 		switch {
 		case ok && !e.IsDestRegSet:
 			d.addCondition(Condition{Kind: State, States: states})

@@ -25,17 +25,12 @@ type Facts struct {
 	Assigned    []Assigned   // the same, with interfaces
 	Proxied     []netip.Addr // IPv6 addresses that it answers neighbours for
 	StrictARP   []string     // interfaces that do not answer for addresses of others (IPv4)
-	// Routed reports whether a route leads to an address; nil: not known.
-	Routed func(netip.Addr) bool
-	// Local reports whether an IPv4 address belongs to this machine by a route of type
-	// local; nil: none does.
-	Local     func(netip.Addr) bool
-	Bridges   []Bridge
-	BridgeNF  map[model.Family]bool // bridged packets pass the rules
-	Conntrack Conntrack
+	Router      Router       // nil: not known
+	Bridges     []Bridge
+	BridgeNF    map[model.Family]bool // bridged packets pass the rules
+	Conntrack   Conntrack
 
-	// Crowded returns the servers to which an address has few source ports left; nil: not known.
-	Crowded func() ([]conntrack.Crowd, error)
+	Ports   *conntrack.Ports // that masqueraded connections use; nil: not known
 	Sourced []Sourced
 
 	Chains     []Chain  // of nf_tables, without ours
@@ -56,6 +51,14 @@ type Facts struct {
 
 	// Hidden are the groups of facts that could not be read, and why.
 	Hidden map[Group]error
+}
+
+// Router answers questions about routes.
+type Router interface {
+	// Routed reports whether a route leads to an address.
+	Routed(netip.Addr) bool
+	// Local reports whether an IPv4 address belongs to this machine by a route of type local.
+	Local(netip.Addr) bool
 }
 
 // Group is a group of facts that are read together.

@@ -201,7 +201,7 @@ func TestAddresses(t *testing.T) {
 func TestSources(t *testing.T) {
 	const bgp = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 10.255.0.1/32 dev lo; ip addr add 10.1.0.0/31 dev a; ip route add default via 10.1.0.1 dev a src 10.255.0.1; "
 	const anycast = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 192.0.2.99/32 dev lo; ip addr add 192.168.1.10/32 dev lo; ip route add default dev a src 192.168.1.10; "
-	const v6 = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 2001:db8::1/128 dev lo; ip addr add 2001:db8:1::1/64 dev a nodad; ip route add 2001:db8:2::/64 via 2001:db8:1::2 dev a src 2001:db8::1; "
+	const v6 = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 2001:db8::1/128 dev lo nodad; ip addr add 2001:db8:1::1/64 dev a nodad; ip route add 2001:db8:2::/64 via 2001:db8:1::2 dev a src 2001:db8::1; "
 	const two = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 192.0.2.1/24 dev a; ip addr add 198.51.100.1/24 dev a; ip addr add 192.0.2.9/24 dev a; ip addr add 2001:db8::1/64 dev a nodad; ip route add default via 192.0.2.7"
 	from := func(all ...string) (u machine.Use) {
 		for _, a := range all {
@@ -449,7 +449,7 @@ func TestForwardFilters(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
 			n.run(c.script)
-			m := &machine.Monitor{Use: func() (machine.Use, bool) { return machine.Use{}, true }, Log: slog.New(slog.DiscardHandler)}
+			m := &machine.Monitor{Node: machine.Used{}, Log: slog.New(slog.DiscardHandler)}
 			_ = n.Do(func() error {
 				for f, want := range map[model.Family][]string{model.IPv4: c.v4, model.IPv6: c.v6} {
 					if got := m.Filters(f); !slices.Equal(got, want) {

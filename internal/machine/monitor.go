@@ -15,16 +15,31 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
+// Node knows the use of a machine.
+type Node interface {
+	// Use returns the use, or false as long as it is not known.
+	Use() (Use, bool)
+}
+
+// Used is a node whose use does not change.
+type Used struct{ Of Use }
+
+// Use implements [Node].
+func (u Used) Use() (Use, bool) { return u.Of, true }
+
+// Forwarder makes the machine forward packets of a family.
+type Forwarder interface {
+	Forward(model.Family) ([]host.Change, error)
+}
+
 // Monitor keeps the problems of [Serving] current for a running daemon. It is safe for
 // concurrent use.
 type Monitor struct {
-	// Use returns the use of the machine, or false as long as it is not known.
-	Use func() (Use, bool)
+	Node Node
 	// Log gets a warning for each new problem, and a line when it is gone.
 	Log *slog.Logger
-	// Forward, if set, makes the machine forward packets of a family. It is called when
-	// that is needed and off.
-	Forward func(model.Family) ([]host.Change, error)
+	// Forwarder is called when forwarding is needed and off; nil: it stays off.
+	Forwarder Forwarder
 
 	// Ports counts masqueraded connections; nil: they are not counted.
 	Ports *conntrack.Ports
@@ -36,8 +51,8 @@ type Monitor struct {
 	checked  time.Time
 	facts    *Facts
 	found    []Finding
-	changed  []host.Change   // by Forward
-	failed   string          // the last error of Forward
+	changed  []host.Change   // by the forwarder
+	failed   string          // its last error
 	reported map[string]bool // keys of problems
 	rules    *Facts          // with those about nf_tables only
 	version  uint32          // of the ruleset that rules was read from
@@ -77,7 +92,7 @@ func (m *Monitor) Check() {
 // Manage solves the problems that it may, soon and in the background: it is for a caller
 // that serves many changes a second, few of which concern the machine.
 func (m *Monitor) Manage() {
-	if m.Forward == nil || m.managing.Swap(true) {
+	if m.Forwarder == nil || m.managing.Swap(true) {
 		return
 	}
 	pause := freshness - time.Since(time.Unix(0, m.managed.Load()))
@@ -86,14 +101,14 @@ func (m *Monitor) Manage() {
 		m.managing.Store(false) // what changes from here on needs another look
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if use, known := m.Use(); known && m.enableForwarding(readForwarding(), use) {
+		if use, known := m.Node.Use(); known && m.enableForwarding(readForwarding(), use) {
 			m.check()
 		}
 	})
 }
 
 func (m *Monitor) check() {
-	use, known := m.Use()
+	use, known := m.Node.Use()
 	if !known {
 		return
 	}
@@ -102,7 +117,7 @@ func (m *Monitor) check() {
 		f = readServing()
 	}
 	if m.Ports != nil {
-		f.Crowded = m.Ports.Crowded
+		f.Ports = m.Ports
 	}
 	m.addRules(f)
 	m.facts, m.found = f, Serving(f, use)
@@ -113,7 +128,7 @@ func (m *Monitor) check() {
 // enableForwarding makes the machine forward for endpoints elsewhere. It reports whether settings
 // have changed.
 func (m *Monitor) enableForwarding(f *Facts, u Use) (changed bool) {
-	if m.Forward == nil || u.Endpoints == nil || f.Hidden[Settings] != nil || f.Hidden[Links] != nil {
+	if m.Forwarder == nil || u.Endpoints == nil || f.Hidden[Settings] != nil || f.Hidden[Links] != nil {
 		return false
 	}
 	for _, family := range u.servedFamilies(f) {
@@ -123,7 +138,7 @@ func (m *Monitor) enableForwarding(f *Facts, u Use) (changed bool) {
 		if _, needed := u.findElsewhere(f, family); !needed {
 			continue
 		}
-		changes, err := m.Forward(family)
+		changes, err := m.Forwarder.Forward(family)
 		if err != nil && err.Error() != m.failed {
 			m.failed = err.Error()
 			m.Log.Error("forwarding cannot be turned on (--manage-sysctl): allow the process to write below /proc/sys", "family", family, "error", err)
@@ -134,7 +149,7 @@ func (m *Monitor) enableForwarding(f *Facts, u Use) (changed bool) {
 	return changed
 }
 
-// Changed returns the settings that Forward has changed.
+// Changed returns the settings that the forwarder has changed.
 func (m *Monitor) Changed() []host.Change {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,7 +185,7 @@ func (m *Monitor) Filters(f model.Family) []string {
 	if time.Since(m.checked) >= freshness {
 		m.check()
 	}
-	use, known := m.Use()
+	use, known := m.Node.Use()
 	if !known || m.facts == nil {
 		return nil
 	}

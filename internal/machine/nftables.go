@@ -188,7 +188,7 @@ func (r *rules) rulesOf(k chainKey) error {
 		return err
 	}
 	for _, rule := range list {
-		d := decoder{family: k.family, states: func(set string) (uint32, bool) { return r.readStates(table, set) }}
+		d := decoder{family: k.family, rules: r, table: table}
 		r.chains[k].Rules = append(r.chains[k].Rules, d.decodeRule(rule.Exprs))
 	}
 	return nil

@@ -29,7 +29,7 @@ func Read() *Facts {
 	f.readNFTables()
 	f.readGroup(Features, f.readFeatures)
 	f.readGroup(Routes, f.readRoutes)
-	f.Crowded = conntrack.NewPorts().Crowded
+	f.Ports = conntrack.NewPorts()
 	f.readGroup(ProcessSet, f.readProcesses)
 	f.readGroup(LogGroups, f.readLogGroups)
 	return f
@@ -41,7 +41,7 @@ func readServing() *Facts {
 	f.readGroup(IPTables, f.readLegacy)
 	f.readGroup(Neighbours, f.readNeighbours)
 	f.readGroup(Routes, f.readRules)
-	f.Routed, f.Local = hasRoute, isLocal
+	f.Router = kernelRouter{}
 	return f
 }
 

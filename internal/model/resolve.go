@@ -107,14 +107,16 @@ func contains(sorted []netip.Addr, a netip.Addr) bool {
 
 // Notice is a remark about an object that does not stop the others.
 type Notice struct {
-	Object  Object
-	Reason  Reason
-	Message string
+	Object  Object `json:"object"`
+	Reason  Reason `json:"reason"`
+	Message string `json:"message"`
 }
 
 // Object names an object of Kubernetes or of a file, or a part of the machine, which may have no name.
 type Object struct {
-	Kind, Namespace, Name string // Namespace is empty for a Node
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"` // empty for a Node
+	Name      string `json:"name,omitempty"`
 }
 
 // Machine is the object of what concerns the machine.

@@ -25,33 +25,33 @@ import (
 // the value is true, because the kernel refuses the rules that it has for them.
 type Staying map[model.ServiceName]bool
 
-// Planner returns a function that compares the rules for a routing with the kernel, through a
-// connection of its own: the one of the agent is in use. The Services that its notices name as
-// kept or quarantined stay.
-func Planner(log *slog.Logger) func(*model.Routing) (*plan.Plan, error) {
-	return func(r *model.Routing) (*plan.Plan, error) {
-		conn, err := kernel.Open()
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = conn.Close() }() // nothing was written
-		stays := make(Staying)
-		for _, n := range r.Notices {
-			switch name := (model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name}); n.Reason {
-			case model.Kept, model.NotKept:
-				stays[name] = false
-			case model.Quarantined:
-				stays[name] = true
-			}
-		}
-		a := apply.New(conn, log)
-		rules, err := Rules(a, r, stays)
-		if err != nil {
-			return nil, err
-		}
-		p, _, err := a.Plan(rules)
-		return p, err
+// KernelPlanner compares the rules for a routing with the kernel, through a connection of its own: the one of the agent
+// is in use. The Services that its notices name as kept or quarantined stay.
+type KernelPlanner struct{ Log *slog.Logger }
+
+// Compare implements [Planner].
+func (k KernelPlanner) Compare(r *model.Routing) (*plan.Plan, error) {
+	conn, err := kernel.Open()
+	if err != nil {
+		return nil, err
 	}
+	defer func() { _ = conn.Close() }() // nothing was written
+	stays := make(Staying)
+	for _, n := range r.Notices {
+		switch name := (model.ServiceName{Namespace: n.Object.Namespace, Name: n.Object.Name}); n.Reason {
+		case model.Kept, model.NotKept:
+			stays[name] = false
+		case model.Quarantined:
+			stays[name] = true
+		}
+	}
+	a := apply.New(conn, k.Log)
+	rules, err := Rules(a, r, stays)
+	if err != nil {
+		return nil, err
+	}
+	p, _, err := a.Plan(rules)
+	return p, err
 }
 
 // Rules returns the rules for a routing beside Services that stay as the kernel serves them.
@@ -159,7 +159,7 @@ func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 		before := c.config.Agent.State()
 		if before.Pending.IsZero() {
 			routing := c.config.Agent.Routing()
-			p, err := c.config.Compare(routing)
+			p, err := c.config.Planner.Compare(routing)
 			if err != nil {
 				return nil, err
 			}

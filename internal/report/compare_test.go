@@ -20,6 +20,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
+// planner is a [report.Planner] of a test.
+type planner func(*model.Routing) (*plan.Plan, error)
+
+func (p planner) Compare(r *model.Routing) (*plan.Plan, error) { return p(r) }
+
 // compares returns a client of a server that compares the kernel of a node, in a state.
 func (n *node) compares(t *testing.T, state func() agent.State) *api.Client {
 	t.Helper()
@@ -28,10 +33,10 @@ func (n *node) compares(t *testing.T, state func() agent.State) *api.Client {
 		Facts:   fleetlab.NoFacts{},
 		Version: "v1", Kernel: counters.Reader{Conn: n.kernel}, Log: log,
 		Agent: report.FakeAgent{In: state, Routes: func() *model.Routing { return n.routing }},
-		Compare: func(r *model.Routing) (p *plan.Plan, err error) {
-			err = n.Node.Do(func() (err error) { p, err = report.Planner(log)(r); return err })
+		Planner: planner(func(r *model.Routing) (p *plan.Plan, err error) {
+			err = n.Node.Do(func() (err error) { p, err = report.KernelPlanner{Log: log}.Compare(r); return err })
 			return p, err
-		},
+		}),
 	})
 	web := httptest.NewServer(fleetlab.Handler(server))
 	t.Cleanup(web.Close)
@@ -118,10 +123,10 @@ func TestCompareDuringChanges(t *testing.T) {
 // TestCompareSeldom: 18.5. Many requests read the kernel once.
 func TestCompareSeldom(t *testing.T) {
 	reads, start := 0, time.Now()
-	_, address := serveRouting(t, &model.Routing{}, report.Config{Compare: func(*model.Routing) (*plan.Plan, error) {
+	_, address := serveRouting(t, &model.Routing{}, report.Config{Planner: planner(func(*model.Routing) (*plan.Plan, error) {
 		reads++
 		return &plan.Plan{}, nil
-	}})
+	})})
 	client := api.NewClient(address)
 	for range 5 {
 		if c, err := client.Compare(t.Context(), ""); err != nil || c.Compared.IsZero() {

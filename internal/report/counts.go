@@ -14,9 +14,10 @@ import (
 // counterCache has the counters of the kernel, and the counts that the kernel loses with the
 // elements that it replaces. All pages and the metrics share it.
 type counterCache struct {
+	agent   Agent
+	history history // of the agent's syncs
 	kernel  KernelReader
-	routing func() *model.Routing // nil before the first successful sync
-	counted bool                  // the rules count connections
+	counted bool // the rules count connections
 	// countsRefusals means that the rules count refused connections.
 	countsRefusals bool
 	log            *slog.Logger
@@ -28,6 +29,14 @@ type counterCache struct {
 	begun     bool        // these were read once; only Observe uses it
 	refusals  refusalCounts
 	carried   carried
+}
+
+// routing returns the agent's routing; nil before the first successful sync.
+func (s *counterCache) routing() *model.Routing {
+	if _, good := s.history.state(); !good {
+		return nil
+	}
+	return s.agent.Routing()
 }
 
 // counts sums up the kernel's counters. These are reset when the verdict of their

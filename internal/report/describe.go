@@ -59,7 +59,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 }
 
 func (s *Server) resolve(name string) (model.ServiceName, error) {
-	return api.Names{Named: s.config.Agent.Named, All: s.config.Agent.Names, Words: s.config.Facts.Words}.Resolve(name)
+	return api.Resolve(name, s.config.Agent, s.config.Facts.Words())
 }
 
 // notSynced returns the error about a name that no Service has: before the first sync, it may
@@ -76,7 +76,7 @@ func (s *Server) addCounts(d *api.Description, v *model.View) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if s.config.Counted {
-		if _, routing := s.observed(); routing != nil {
+		if routing := s.routing(); routing != nil {
 			if err := s.count(routing); err != nil {
 				return err
 			}

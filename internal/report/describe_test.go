@@ -192,33 +192,33 @@ func TestResolve(t *testing.T) {
 		"db": `"db" is the name of several Services: choose other/db, shop/db`, "wbe": `no Service is named "wbe": did you mean shop/web?`,
 		"shop/dbb": `no Service is named "shop/dbb": did you mean shop/db or shop/web?`, "": `no Service is named ""`, "/": `no Service is named "/"`,
 	} {
-		name, err := api.Resolve(question, all, words.Kubernetes)
+		name, err := api.Resolve(question, api.NameList(all), words.Kubernetes)
 		if got := name.String(); err == nil && got != want || err != nil && err.Error() != want {
 			t.Errorf("%q: %s, %v; want %s", question, got, err, want)
 		}
 	}
 }
 
+// unlisted are names of which a test lists not all.
+type unlisted struct {
+	api.NameList
+	t *testing.T
+}
+
+func (u unlisted) Names() []model.ServiceName {
+	u.t.Error("all names are listed")
+	return nil
+}
+
 // TestResolveOne: a name that there is costs no list of all names.
 func TestResolveOne(t *testing.T) {
 	one := model.ServiceName{Namespace: "shop", Name: "web"}
-	n := api.Names{
-		Named: func(namespace, name string) []model.ServiceName {
-			if name != "web" || namespace != "" && namespace != "shop" {
-				return nil
-			}
-			return []model.ServiceName{one}
-		},
-		All:   func() []model.ServiceName { t.Error("all names are listed"); return nil },
-		Words: func() words.Vocabulary { return words.Balance },
-	}
 	for _, name := range []string{"web", "shop/web"} {
-		if got, err := n.Resolve(name); err != nil || got != one {
+		if got, err := api.Resolve(name, unlisted{api.NameList{one}, t}, words.Balance); err != nil || got != one {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
-	n.All = func() []model.ServiceName { return []model.ServiceName{one} }
-	if _, err := n.Resolve("/web"); err == nil || err.Error() != `no Balance is named "/web": did you mean shop/web?` {
+	if _, err := api.Resolve("/web", api.NameList{one}, words.Balance); err == nil || err.Error() != `no Balance is named "/web": did you mean shop/web?` {
 		t.Errorf("without a namespace: %v", err)
 	}
 }

@@ -58,9 +58,9 @@ func TestFailingServers(t *testing.T) {
 
 // TestSettingsInOneLine: settings that stay changed do not fill the answer.
 func TestSettingsInOneLine(t *testing.T) {
-	report := &api.Status{From: api.FromDaemon, Healthy: true, Findings: api.Findings{Notes: api.ProblemsOf([]model.Notice{
+	report := &api.Status{From: api.FromDaemon, Healthy: true, Findings: api.Findings{Notes: []model.Notice{
 		{Object: model.Machine(), Reason: model.SettingChanged, Message: "net.ipv4.ip_forward from 0 to 1"}, {Object: model.Machine(), Reason: model.SettingChanged, Message: "net.ipv6.conf.all.forwarding from 0 to 1"},
-	})}}
+	}}}
 	out := text(t, report, show.View{Now: time.Now()})
 	if want := "  2 SettingChanged: settings of the kernel that Services need, changed since nftproxy started, such as net.ipv4.ip_forward from 0 to 1: nftproxy status --problems\n"; !strings.Contains(out, want) || strings.Contains(out, "ipv6") {
 		t.Errorf("no %q in\n%s", want, out)

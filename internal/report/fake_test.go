@@ -2,6 +2,7 @@ package report
 
 import (
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -41,11 +42,6 @@ func (a FakeAgent) Names() []model.ServiceName {
 }
 
 // Named implements [Agent].
-func (a FakeAgent) Named(namespace, name string) (out []model.ServiceName) {
-	for _, n := range a.Names() {
-		if n.Name == name && (namespace == "" || n.Namespace == namespace) {
-			out = append(out, n)
-		}
-	}
-	return out
+func (a FakeAgent) Named(namespace, name string) []model.ServiceName {
+	return api.NameList(a.Names()).Named(namespace, name)
 }

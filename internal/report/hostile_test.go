@@ -39,7 +39,7 @@ func reportOf(text string) *api.Status {
 		Rules: api.Rules{LastSync: &api.Sync{Cause: text, Started: now, Error: text}, LastSuccess: now, PendingSince: now, Counted: true,
 			Affinity: []api.Affinity{{Family: text}}},
 		Served:   api.Served{HealthChecks: []api.ServiceHealth{{Namespace: text, Name: text, Port: 1, Endpoints: map[string]int{text: 1}}}},
-		Findings: api.Findings{Problems: []api.Problem{{Object: api.Object{Kind: text, Namespace: text, Name: text}, Reason: model.Reason(text), Message: text}}},
+		Findings: api.Findings{Problems: []api.Problem{{Object: model.Object{Kind: text, Namespace: text, Name: text}, Reason: model.Reason(text), Message: text}}},
 		ServicePorts: []api.ServicePort{{Namespace: text, Name: text, Port: text, Protocol: text, Frontends: []api.Frontend{{
 			Kind: text, Address: text, Decision: api.Decision{Verdict: text}, Outside: &api.Decision{Verdict: text, Endpoints: 1}, Connections: &n}}}},
 	}

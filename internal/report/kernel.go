@@ -27,8 +27,7 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, addresses
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, nil, err
 	}
-	balances := served.OnlyLoadBalancers(rs)
-	r := &report{balances: func(name model.ServiceName) bool { return balances[name] }, Status: api.Status{From: api.FromKernel, Words: served.Words(rs), Healthy: true}}
+	r := &report{origins: onlyBalances(served.OnlyLoadBalancers(rs)), Status: api.Status{From: api.FromKernel, Words: served.Words(rs), Healthy: true}}
 	if err := r.addAffinity(k); err != nil {
 		return nil, nil, err
 	}
@@ -81,6 +80,11 @@ func FromKernel(conn *kernel.Conn, filter *api.Filter) (_ *api.Status, addresses
 	}
 	return &r.Status, slices.Values(inUse), nil
 }
+
+// onlyBalances has the Services that come from Balances, as far as rules show.
+type onlyBalances map[model.ServiceName]bool
+
+func (b onlyBalances) IsBalance(name model.ServiceName) bool { return b[name] }
 
 // relayFailure returns why connections of a family are not relayed; empty: they are.
 func relayFailure(conn *kernel.Conn, f model.Family) (string, error) {
@@ -148,7 +152,7 @@ func DescribeKernel(conn *kernel.Conn, question string) (*api.Description, error
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, err
 	}
-	name, err := api.Resolve(question, namesIn(rs), served.Words(rs))
+	name, err := api.Resolve(question, api.NameList(namesIn(rs)), served.Words(rs))
 	if err != nil {
 		return nil, err
 	}

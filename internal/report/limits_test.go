@@ -74,7 +74,7 @@ func TestFullLimit(t *testing.T) {
 	f := model.Frontend{Address: netip.MustParseAddr("203.0.113.1"), Protocol: model.TCP, Port: 80}
 	routing := &model.Routing{Routes: []model.Route{{Frontend: f, Kind: model.LoadBalancerIP, Service: service, Port: &model.ServicePort{Protocol: model.TCP, Port: 80}}}}
 	kernel := &fullKernel{}
-	s := counterCache{kernel: kernel, routing: func() *model.Routing { return routing }}
+	s := counterCache{kernel: kernel, history: history{good: true}, agent: FakeAgent{Routes: func() *model.Routing { return routing }}}
 	now := time.Now()
 	problems := func(after time.Duration, counted uint64) (out []api.Problem) {
 		t.Helper()
@@ -97,7 +97,7 @@ func TestFullLimit(t *testing.T) {
 	if got := problems(0, 5); got != nil {
 		t.Errorf("problems %+v of an earlier time", got)
 	}
-	want := []api.Problem{{Object: api.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: model.LimitFull, Message: "the limit connections-per-client remembers 65536 clients over IPv4; 8 connections of others passed without it"}}
+	want := []api.Problem{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: model.LimitFull, Message: "the limit connections-per-client remembers 65536 clients over IPv4; 8 connections of others passed without it"}}
 	for _, after := range []time.Duration{time.Second, fullTime - time.Second} {
 		if diff := cmp.Diff(want, problems(after, 8)); diff != "" {
 			t.Errorf("%s later (-want +got):\n%s", after, diff)

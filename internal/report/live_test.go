@@ -55,7 +55,7 @@ func (n *fakeCounters) Summary(r *model.Routing) *api.Status {
 	out := &api.Status{Daemon: api.Daemon{Version: "v1", Source: "files: services.yaml"}, Healthy: r != nil}
 	if r != nil {
 		out.Node = r.NodeName
-		out.Problems = api.ProblemsOf(r.Notices)
+		out.Problems = r.Notices
 	}
 	return out
 }

@@ -139,7 +139,7 @@ const maxRules = 20_000
 // answerRules answers with the rules as the kernel has them, as nft prints them (11.30): images
 // have no nft.
 func (s *Server) answerRules(url.Values) (any, error) {
-	if _, routing := s.observed(); routing != nil && len(routing.Routes) > maxRules {
+	if routing := s.routing(); routing != nil && len(routing.Routes) > maxRules {
 		return nil, refusal{fmt.Errorf("there are %d frontends, and rules are listed up to %d: use nft list table ip nftproxy on the node", len(routing.Routes), maxRules), http.StatusUnprocessableEntity}
 	}
 	s.reading.Lock()

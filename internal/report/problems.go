@@ -28,7 +28,7 @@ const longPending = time.Minute
 // addProblems adds what follows from the rest of the report, and sorts all problems.
 func (r *report) addProblems(now time.Time) {
 	add := func(kind, name string, reason model.Reason, format string, args ...any) {
-		r.Problems = append(r.Problems, api.Problem{Object: api.Object{Kind: kind, Name: name}, Reason: reason, Message: fmt.Sprintf(format, args...)})
+		r.Problems = append(r.Problems, api.Problem{Object: model.Object{Kind: kind, Name: name}, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	if e := r.SourceError; e != nil {
 		mistakes := r.mistakes
@@ -140,8 +140,8 @@ func addressed(all []*frontend) string {
 	return text
 }
 
-func (r *report) affected() map[api.Object]bool {
-	out := make(map[api.Object]bool)
+func (r *report) affected() map[model.Object]bool {
+	out := make(map[model.Object]bool)
 	for _, list := range [][]api.Problem{r.Problems, r.Notes} {
 		for _, p := range list {
 			out[p.Object] = true

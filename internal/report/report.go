@@ -20,20 +20,27 @@ import (
 // report is a report that is being made.
 type report struct {
 	api.Status
-	balances func(model.ServiceName) bool // whether a Service comes from a Balance; nil: none does
+	origins origins // nil: no Service comes from a Balance
 	// mistakes are the mistakes of the source, each with its file, if it names them.
 	mistakes []string
 }
 
-func (r *report) isBalance(name model.ServiceName) bool { return r.balances != nil && r.balances(name) }
+// origins is the part of [Words] that knows where a Service comes from.
+type origins interface {
+	IsBalance(model.ServiceName) bool
+}
+
+func (r *report) isBalance(name model.ServiceName) bool {
+	return r.origins != nil && r.origins.IsBalance(name)
+}
 
 func (r *report) wordsFor(name model.ServiceName) words.Vocabulary {
 	return words.Of(r.isBalance(name))
 }
 
 // objectOf returns the object that a Service comes from, as problems name it.
-func (r *report) objectOf(name model.ServiceName) api.Object {
-	return api.Object(name.ObjectAs(r.isBalance(name)))
+func (r *report) objectOf(name model.ServiceName) model.Object {
+	return name.ObjectAs(r.isBalance(name))
 }
 
 func (r *report) addServiceProblem(of model.ServiceName, reason model.Reason, message string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
@@ -25,18 +26,23 @@ type Config struct {
 	Source  string // description of the source
 	Node    string // name of this node
 	// Reads is when the source is read for the first time, if that was postponed.
-	Reads  time.Time
-	Agent  Agent
-	Facts  Facts
-	Checks Checks       // results of the health checks of endpoints; nil: there are none
-	Kernel KernelReader // used by this server only
-	// Compare returns what would make the kernel hold the rules for a routing.
-	Compare func(*model.Routing) (*plan.Plan, error)
+	Reads   time.Time
+	Agent   Agent
+	Facts   Facts
+	Checks  Checks       // results of the health checks of endpoints; nil: there are none
+	Kernel  KernelReader // used by this server only
+	Planner Planner
 	Observe model.ObserveLevel // of what the rules log
 	Counted bool               // the rules count connections
 	// EndpointsCounted reports that they count those to each endpoint as well.
 	EndpointsCounted bool
 	Log              *slog.Logger
+}
+
+// Planner compares the kernel with what is wanted.
+type Planner interface {
+	// Compare returns what would make the kernel hold the rules for a routing.
+	Compare(*model.Routing) (*plan.Plan, error)
 }
 
 // KernelReader is the part of [counters.Reader] that a server needs.
@@ -59,7 +65,6 @@ type Server struct {
 	config Config
 	pages  []serve.Page
 
-	history  history
 	live     *feed
 	comparer *comparer
 
@@ -72,8 +77,7 @@ const writeTimeout = 30 * time.Second // for a client that reads slowly
 func New(c Config) *Server {
 	s := &Server{config: c}
 	s.counterCache = counterCache{
-		kernel: c.Kernel, counted: c.Counted, countsRefusals: c.Observe >= model.ObserveRefusals, log: c.Log, counts: newCounts(), carried: newCarried(),
-		routing: func() *model.Routing { _, routing := s.observed(); return routing },
+		agent: c.Agent, kernel: c.Kernel, counted: c.Counted, countsRefusals: c.Observe >= model.ObserveRefusals, log: c.Log, counts: newCounts(), carried: newCarried(),
 	}
 	s.live = newFeed(&s.config, s, &s.history)
 	s.comparer = &comparer{config: &s.config, every: api.CompareEvery}
@@ -90,16 +94,6 @@ func (s *Server) Observe(o *agent.Sync) {
 	}
 }
 
-// observed returns the last sync and, after the first successful one, the agent's
-// routing.
-func (s *Server) observed() (*api.Sync, *model.Routing) {
-	last, good := s.history.state()
-	if !good {
-		return last, nil
-	}
-	return last, s.config.Agent.Routing()
-}
-
 func (s *Server) answerStatus(query url.Values) (any, error) {
 	filter, err := api.ParseFilter(query)
 	if err != nil {
@@ -109,7 +103,8 @@ func (s *Server) answerStatus(query url.Values) (any, error) {
 }
 
 func (s *Server) report(filter *api.Filter) (*report, error) {
-	last, routing := s.observed()
+	last, _ := s.history.state()
+	routing := s.routing()
 	now := time.Now()
 	r := s.head(now, last)
 	if routing == nil {
@@ -145,7 +140,7 @@ func (s *Server) Summary(routing *model.Routing) *api.Status {
 // head returns the part of the report that does not depend on the Services.
 func (s *Server) head(now time.Time, last *api.Sync) *report {
 	state := s.config.Agent.State()
-	r := &report{balances: s.config.Facts.IsBalance, Status: api.Status{
+	r := &report{origins: s.config.Facts, Status: api.Status{
 		Words: s.config.Facts.Words(), From: api.FromDaemon, Healthy: last != nil && last.Error == "",
 		Daemon: api.Daemon{Time: now, Version: s.config.Version, Source: s.config.Source, Started: OnClock(now, state.Started)},
 		Rules:  api.Rules{LastSuccess: OnClock(now, state.LastSync), PendingSince: OnClock(now, state.Pending), Counted: s.config.Counted},
@@ -159,7 +154,7 @@ func (s *Server) head(now time.Time, last *api.Sync) *report {
 		sync.Started = OnClock(now, sync.Started)
 		r.LastSync = &sync
 	}
-	r.Problems, r.Notes = api.ProblemsOf(s.config.Facts.Problems()), api.ProblemsOf(s.config.Facts.Notes())
+	r.Problems, r.Notes = slices.Clone(s.config.Facts.Problems()), slices.Clone(s.config.Facts.Notes()) // sorted below
 	if s.config.Checks != nil {
 		r.addChecks(now, s.config.Checks, s.config.Agent.View)
 	}
@@ -190,7 +185,7 @@ func OnClock(now, t time.Time) time.Time {
 
 func (r *report) addNotices(routing *model.Routing) {
 	r.Node = routing.NodeName
-	r.Problems = append(r.Problems, api.ProblemsOf(routing.Notices)...)
+	r.Problems = append(r.Problems, routing.Notices...)
 }
 
 func (r *report) addRouting(routing *model.Routing, connections map[model.FrontendID]uint64, filter *api.Filter) {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"sync"
@@ -19,7 +20,7 @@ const (
 // listens again. An [http.Server] alone would end, for example after ENOBUFS or
 // ENOMEM. Only one goroutine may accept; Close is safe for concurrent use.
 type Listener struct {
-	open     func() (net.Listener, error)
+	from     Opener
 	log      *slog.Logger
 	hardFail bool // do not retry an unavailable address
 	closed   chan struct{}
@@ -28,17 +29,38 @@ type Listener struct {
 	current net.Listener
 }
 
-// Listen opens a listener with open, and calls it again after failures.
-func Listen(open func() (net.Listener, error), log *slog.Logger) (*Listener, error) {
-	l := newListener(open, log)
+// Opener opens listeners at one place.
+type Opener interface {
+	Open() (net.Listener, error)
+}
+
+// Network is the part of [net.ListenConfig] that an [Address] needs.
+type Network interface {
+	Listen(ctx context.Context, network, address string) (net.Listener, error)
+}
+
+// Address is an address of a kind of network, such as tcp4.
+type Address struct {
+	Network       Network
+	Kind, Address string
+}
+
+// Open implements [Opener].
+func (a Address) Open() (net.Listener, error) {
+	return a.Network.Listen(context.Background(), a.Kind, a.Address)
+}
+
+// Listen opens a listener, and opens it again after failures.
+func Listen(from Opener, log *slog.Logger) (*Listener, error) {
+	l := newListener(from, log)
 	if err := l.replaceListener(); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-func newListener(open func() (net.Listener, error), log *slog.Logger) *Listener {
-	return &Listener{open: open, log: log, closed: make(chan struct{})}
+func newListener(from Opener, log *slog.Logger) *Listener {
+	return &Listener{from: from, log: log, closed: make(chan struct{})}
 }
 
 // Accept returns the next connection. It returns an error after Close, and errors
@@ -105,7 +127,7 @@ func (l *Listener) replaceListener() error {
 	if l.current != nil {
 		l.current.Close()
 	}
-	next, err := l.open()
+	next, err := l.from.Open()
 	if err == nil {
 		l.current = next
 	}

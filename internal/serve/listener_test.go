@@ -37,7 +37,7 @@ func next(errs *[]error) error {
 	return err
 }
 
-func (f *faulty) socket() (net.Listener, error) {
+func (f *faulty) Open() (net.Listener, error) {
 	if err := next(&f.open); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func TestAcceptFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &faulty{start: time.Now(), open: c.open, accept: c.accept}
-				l, err := Listen(f.socket, slog.New(slog.NewTextHandler(&f.log, nil)))
+				l, err := Listen(f, slog.New(slog.NewTextHandler(&f.log, nil)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -125,7 +125,7 @@ func TestAcceptFails(t *testing.T) {
 func TestAcceptPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{start: time.Now(), accept: slices.Repeat([]error{syscall.ENOMEM}, 20)}
-		l, err := Listen(f.socket, slog.New(slog.DiscardHandler))
+		l, err := Listen(f, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestAcceptPauses(t *testing.T) {
 // descriptors another socket could not be had.
 func TestAcceptTemporary(t *testing.T) {
 	f := &faulty{start: time.Now(), accept: []error{syscall.EMFILE, syscall.ENFILE}}
-	l, err := Listen(f.socket, slog.New(slog.NewTextHandler(&f.log, nil)))
+	l, err := Listen(f, slog.New(slog.NewTextHandler(&f.log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestAcceptTemporary(t *testing.T) {
 func TestCloseWhileReopening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{start: time.Now(), open: append([]error{nil}, slices.Repeat([]error{error(syscall.EADDRINUSE)}, 5)...), accept: []error{syscall.ENOBUFS}}
-		l, err := Listen(f.socket, slog.New(slog.DiscardHandler))
+		l, err := Listen(f, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestCloseWhileReopening(t *testing.T) {
 // one that cannot be had at first.
 func TestHardFailLater(t *testing.T) {
 	f := &faulty{open: []error{nil, syscall.EADDRINUSE}, accept: []error{syscall.ENOBUFS}}
-	l, err := Listen(f.socket, slog.New(slog.DiscardHandler))
+	l, err := Listen(f, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,12 +186,17 @@ func TestHardFailLater(t *testing.T) {
 	}
 }
 
+// opener is an [Opener] of a test.
+type opener func() (net.Listener, error)
+
+func (o opener) Open() (net.Listener, error) { return o() }
+
 // TestBrokenSocket breaks the socket of a server that runs: it goes on, and so do
 // the connections that it has.
 func TestBrokenSocket(t *testing.T) {
 	var sockets []*net.TCPListener
 	log := make(lines, 10)
-	l, err := Listen(func() (net.Listener, error) {
+	l, err := Listen(opener(func() (net.Listener, error) {
 		address := "127.0.0.1:0"
 		if len(sockets) > 0 {
 			address = sockets[0].Addr().String()
@@ -201,7 +206,7 @@ func TestBrokenSocket(t *testing.T) {
 			sockets = append(sockets, s.(*net.TCPListener))
 		}
 		return s, err
-	}, log.log())
+	}), log.log())
 	if err != nil {
 		t.Fatal(err)
 	}

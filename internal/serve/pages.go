@@ -14,17 +14,22 @@ import (
 	"time"
 )
 
-// Pages are the debugging pages of Kubernetes components. An unset field has no page.
+// Process is what the pages of a process answer from.
+type Process interface {
+	Pinged()                         // is called for every request of /healthz
+	Configz() ([]byte, error)        // the body of /configz, a JSON object (11.3)
+	Flags() map[string]string        // for /flagz
+	SetVerbosity(level uint32) error // of the log
+}
+
+// Pages are the debugging pages of Kubernetes components.
 type Pages struct {
-	Pinged  func()                   // called for every request of /healthz
-	Configz func() ([]byte, error)   // body of /configz, a JSON object (11.3)
-	Version string                   // of the program, for /statusz
-	Flags   func() map[string]string // for /flagz
-	// Profiling serves /debug/pprof/, and /debug/flags/v with SetVerbosity, which
-	// sets the verbosity of the log.
-	Profiling    bool
-	SetVerbosity func(level uint32) error
-	Log          *slog.Logger
+	Process Process // nil: there are no pages that need it
+	Version string  // of the program, for /statusz; empty: there is no such page
+	Flagz   bool    // serves /flagz
+	// Profiling serves /debug/pprof/, and /debug/flags/v, which sets the verbosity of the log.
+	Profiling bool
+	Log       *slog.Logger
 }
 
 // List returns the pages that are set (11.2).
@@ -35,13 +40,13 @@ func (p Pages) List() (out []Page) {
 		}
 	}
 	started := time.Now()
-	add(p.Pinged != nil, Page{Path: "/healthz", About: "ok while this server answers", Public: true, Handler: newTextHandler(func() string {
-		p.Pinged()
+	add(p.Process != nil, Page{Path: "/healthz", About: "ok while this server answers", Public: true, Handler: newTextHandler(func() string {
+		p.Process.Pinged()
 		return "ok"
 	})})
 	add(true, Page{Path: "/proxyMode", Handler: newTextHandler(func() string { return "nftables" })})
-	add(p.Configz != nil, Page{Path: "/configz", About: "the configuration in effect, as JSON", Handler: http.HandlerFunc(p.writeConfig)})
-	add(p.Flags != nil, Page{Path: "/flagz", About: "the flags in effect", Handler: newTextHandler(func() string { return flagsText(p.Flags()) })})
+	add(p.Process != nil, Page{Path: "/configz", About: "the configuration in effect, as JSON", Handler: http.HandlerFunc(p.writeConfig)})
+	add(p.Process != nil && p.Flagz, Page{Path: "/flagz", About: "the flags in effect", Handler: newTextHandler(func() string { return flagsText(p.Process.Flags()) })})
 	add(p.Version != "", Page{Path: "/statusz", About: "version and uptime", Handler: newTextHandler(func() string { return statusText(p.Version, started) })})
 	if p.Profiling {
 		out = append(out, p.profilePages()...)
@@ -58,7 +63,7 @@ func (p Pages) profilePages() []Page {
 		{Path: "/debug/pprof/symbol", Methods: []string{http.MethodGet, http.MethodHead, http.MethodPost}, Handler: http.HandlerFunc(pprof.Symbol)},
 		{Path: "/debug/pprof/trace", Handler: http.HandlerFunc(pprof.Trace)},
 	}
-	if p.SetVerbosity != nil {
+	if p.Process != nil {
 		out = append(out, Page{Path: "/debug/flags/v", Methods: []string{http.MethodPut}, Handler: http.HandlerFunc(p.setVerbosity)})
 	}
 	return out
@@ -70,7 +75,7 @@ func newTextHandler(text func() string) http.Handler {
 }
 
 func (p Pages) writeConfig(w http.ResponseWriter, _ *http.Request) {
-	body, err := p.Configz()
+	body, err := p.Process.Configz()
 	if err != nil {
 		p.Log.Error("cannot encode the configuration", "error", err)
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -108,7 +113,7 @@ func (p Pages) setVerbosity(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%q is not a level: send a whole number, 0 or more", text), http.StatusBadRequest)
 		return
 	}
-	if err := p.SetVerbosity(uint32(level)); err != nil {
+	if err := p.Process.SetVerbosity(uint32(level)); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

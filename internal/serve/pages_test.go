@@ -45,29 +45,38 @@ func pageServer(t *testing.T, p serve.Pages) *httptest.Server {
 	return server
 }
 
-// allPages answers everything. The requested level goes to level.
-func allPages(level *uint32) serve.Pages {
-	return serve.Pages{
-		Pinged: func() {},
-		Configz: func() ([]byte, error) {
-			return []byte(`{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"}}`), nil
-		},
-		Version:   "v1.2.3",
-		Flags:     func() map[string]string { return map[string]string{"v": "2", "cluster-cidr": "10.128.0.0/9"} },
-		Profiling: true,
-		SetVerbosity: func(l uint32) error {
-			if l > 10 {
-				return errors.New("too much")
-			}
-			*level = l
-			return nil
-		},
+// process keeps the requested level.
+type process struct {
+	level uint32
+	err   error // of Configz
+}
+
+func (*process) Pinged() {}
+
+func (p *process) Configz() ([]byte, error) {
+	return []byte(`{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"}}`), p.err
+}
+
+func (*process) Flags() map[string]string {
+	return map[string]string{"v": "2", "cluster-cidr": "10.128.0.0/9"}
+}
+
+func (p *process) SetVerbosity(l uint32) error {
+	if l > 10 {
+		return errors.New("too much")
 	}
+	p.level = l
+	return nil
+}
+
+// allPages answers everything.
+func allPages(p *process) serve.Pages {
+	return serve.Pages{Process: p, Version: "v1.2.3", Flagz: true, Profiling: true}
 }
 
 func TestPages(t *testing.T) {
-	var level uint32
-	server := pageServer(t, allPages(&level))
+	var p process
+	server := pageServer(t, allPages(&p))
 	for _, c := range []struct {
 		name, method, path, body string
 
@@ -105,15 +114,15 @@ func TestPages(t *testing.T) {
 			}
 		})
 	}
-	if level != 4 {
-		t.Errorf("level %d, want 4", level)
+	if p.level != 4 {
+		t.Errorf("level %d, want 4", p.level)
 	}
 }
 
 // TestTextPages looks at what changes from call to call (11.2, 11.4).
 func TestTextPages(t *testing.T) {
-	var level uint32
-	server := pageServer(t, allPages(&level))
+	var p process
+	server := pageServer(t, allPages(&p))
 	for path, want := range map[string]string{
 		"/statusz":             `^nftproxy statusz\n[^\n]+\n\nStarted: \d{4}-\S+Z\nUp: \S+\nVersion: v1\.2\.3\nGo version: go\S+\nPlatform: linux/\S+\n$`,
 		"/debug/pprof/":        `goroutine`,
@@ -137,8 +146,8 @@ func TestTextPages(t *testing.T) {
 // of 11.4 closed.
 func TestPagesThatAreOff(t *testing.T) {
 	bare := pageServer(t, serve.Pages{})
-	var level uint32
-	paths := allPages(&level)
+	var p process
+	paths := allPages(&p)
 	paths.Profiling = false
 	noProfiling := pageServer(t, paths)
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof", "/debug/pprof/heap", "/debug/flags/v"} {
@@ -153,13 +162,13 @@ func TestPagesThatAreOff(t *testing.T) {
 			t.Errorf("%s: %s %q", path, answer.Status, text)
 		}
 	}
-	if level != 0 {
+	if p.level != 0 {
 		t.Error("the level was set")
 	}
 }
 
 func TestConfigThatCannotBeShown(t *testing.T) {
-	server := pageServer(t, serve.Pages{Configz: func() ([]byte, error) { return nil, errors.New("no such kind") }})
+	server := pageServer(t, serve.Pages{Process: &process{err: errors.New("no such kind")}})
 	if answer, text := call(t, server, "GET", "/configz", ""); answer.StatusCode != 500 || text != "no such kind\n" {
 		t.Errorf("%s %q", answer.Status, text)
 	}

@@ -19,9 +19,8 @@ type Server struct {
 	Name string // for the log, such as "health server"
 	// Address is HOST:PORT. The host 0.0.0.0 means all addresses, including IPv6
 	// addresses if the machine has any (10.1).
-	Address string
-	// Listen opens another listener than one for Address; nil: that one.
-	Listen       func() (net.Listener, error)
+	Address      string
+	Opener       Opener // of another listener than one for Address; nil: that one
 	Site         http.Handler
 	WriteTimeout time.Duration // of an answer; zero means [DefaultWriteTimeout]
 	HardFail     bool          // do not retry an unavailable address (12.55)
@@ -32,17 +31,13 @@ type Server struct {
 // Run serves until ctx ends. It then closes all connections and returns nil. With
 // HardFail it returns as soon as it cannot listen.
 func (s *Server) Run(ctx context.Context) error {
-	open := s.Listen
-	if open == nil {
-		open = func() (net.Listener, error) { return new(net.ListenConfig).Listen(ctx, "tcp", s.Address) }
-	}
-	l := newListener(open, s.Log.With("server", s.Name))
+	l := newListener(cmp.Or[Opener](s.Opener, Address{new(net.ListenConfig), "tcp", s.Address}), s.Log.With("server", s.Name))
 	l.hardFail = s.HardFail
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	err := l.retryListen(0)
 	if err == nil {
 		level := slog.LevelInfo
-		if s.Listen != nil { // no client looks for the place in the log
+		if s.Opener != nil { // no client looks for the place in the log
 			level = slog.LevelDebug
 		}
 		l.log.Log(ctx, level, "listening", "address", l.Addr())

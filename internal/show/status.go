@@ -135,7 +135,7 @@ func (p *statusPrinter) wordsOf(all []api.Problem) words.Vocabulary {
 			return p.Words
 		}
 		services++
-		if all[i].Object == api.Object(name.BalanceObject()) {
+		if all[i].Object == name.BalanceObject() {
 			balances++
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 var update = flag.Bool("update", false, "rewrite the views in testdata")
@@ -191,7 +192,7 @@ func TestHostileNames(t *testing.T) {
 	s := feed(t)[1]
 	s.Version, s.Node, s.Source = evil, evil, evil
 	s.SourceError = &api.SourceError{Message: evil}
-	s.Problems[0] = api.Problem{Object: api.Object{Kind: evil, Name: evil}, Message: evil}
+	s.Problems[0] = api.Problem{Object: model.Object{Kind: evil, Name: evil}, Message: evil}
 	s.Services[0].Name, s.Changes[0].Services, s.Changes[1].Cause, s.Changes[2].Error = evil, []string{evil}, evil, evil
 	p := &s.Detail.Ports[0]
 	p.Port, p.Protocol, p.Frontends[0].Kind, p.Frontends[0].Address, p.Frontends[0].Verdict, p.EndpointList[0].Address = evil, evil, evil, evil, evil, evil

@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/bundle"
 	"github.com/nftproxy/nftproxy/internal/cli"
-	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Bundle are the flags of all commands that make an archive.
@@ -150,7 +149,7 @@ func Collect(ctx context.Context, client *api.Client) (*Collected, error) {
 func Troubled(s *api.Status) (out []bundle.Subject) {
 	seen := make(map[bundle.Subject]bool)
 	for _, p := range s.Problems {
-		if n, ok := bundle.NewSubject(model.Object(p.Object)); ok && !seen[n] {
+		if n, ok := bundle.NewSubject(p.Object); ok && !seen[n] {
 			seen[n] = true
 			out = append(out, n)
 		}

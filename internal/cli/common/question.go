@@ -115,7 +115,7 @@ func (q *Question) Resolve(all []served.Named, in words.Vocabulary) (remarks []s
 	if !q.ByName {
 		return nil, nil
 	}
-	name, err := api.Resolve(q.Name.Service, ServicesIn(all), in)
+	name, err := api.Resolve(q.Name.Service, api.NameList(ServicesIn(all)), in)
 	if err != nil {
 		return nil, err
 	}

@@ -107,14 +107,9 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 	// The process survives the exit of its log reader.
 	signal.Ignore(syscall.SIGPIPE)
 	d := &daemon.Daemon{
-		Config:  cfg,
-		Usable:  func() error { return o.usable(c) },
-		Version: command.ProgramVersion(c),
-		Flags:   func() map[string]string { return config.Values(c.Flags()) },
-		SetVerbosity: func(level uint32) error {
-			o.Level.Set(command.LevelOf(logsapi.VerbosityLevel(level)))
-			return nil
-		},
+		Config:         cfg,
+		Program:        program{o, c},
+		Version:        command.ProgramVersion(c),
 		StateDirectory: command.ServiceDirectory("STATE_DIRECTORY"), RuntimeDirectory: command.ServiceDirectory("RUNTIME_DIRECTORY"),
 		Log: log,
 	}
@@ -136,16 +131,30 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 	return nil // a signal
 }
 
-// usable returns an error if the process could not start with the current
-// configuration.
-func (o *runOptions) usable(c *cobra.Command) error {
-	cfg, err := o.Settings.Load()
+// program implements [daemon.Program].
+type program struct {
+	*runOptions
+	command *cobra.Command
+}
+
+// Usable implements [daemon.Program].
+func (p program) Usable() error {
+	cfg, err := p.Settings.Load()
 	if err != nil {
 		return err
 	}
-	if from := o.Origin(cfg); from.Cluster && !from.Files {
-		return command.NewAccess(c, cfg).Check()
+	if from := p.Origin(cfg); from.Cluster && !from.Files {
+		return command.NewAccess(p.command, cfg).Check()
 	}
+	return nil
+}
+
+// Flags implements [daemon.Program].
+func (p program) Flags() map[string]string { return config.Values(p.command.Flags()) }
+
+// SetVerbosity implements [daemon.Program].
+func (p program) SetVerbosity(level uint32) error {
+	p.Level.Set(command.LevelOf(logsapi.VerbosityLevel(level)))
 	return nil
 }
 

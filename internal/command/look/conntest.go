@@ -247,7 +247,7 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 	o.Running.LogTaken(c.Context(), log)
 	router := side.Snapshot.Route(cfg.Node)
 	p := &oracle{}
-	if p.service, err = api.Resolve(name, router.Names(), router.Words()); err != nil {
+	if p.service, err = api.Resolve(name, router, router.Words()); err != nil {
 		return nil, err
 	}
 	if p.local, err = host.InterfaceAddresses(); err != nil {
@@ -281,7 +281,7 @@ func fromRules(name string) (*oracle, error) {
 	if len(rs.Tables) == 0 {
 		return nil, errors.New("no daemon answers, and the kernel has no tables of nftproxy: start \"nftproxy run\" or \"nftproxy apply\" first")
 	}
-	if p.service, err = api.Resolve(name, common.ServicesIn(servedIn(rs)), served.Words(rs)); err != nil {
+	if p.service, err = api.Resolve(name, api.NameList(common.ServicesIn(servedIn(rs))), served.Words(rs)); err != nil {
 		return nil, err
 	}
 	if p.local, err = host.ServingAddresses(); err != nil {

@@ -128,7 +128,7 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 
 func describeObjects(question string, snapshot *model.Snapshot, node model.Config) (*api.Description, error) {
 	router := snapshot.Route(node)
-	name, err := api.Resolve(question, router.Names(), router.Words())
+	name, err := api.Resolve(question, router, router.Words())
 	if err != nil {
 		return nil, err
 	}

@@ -304,7 +304,7 @@ func addMachine(r *explain.Result) {
 func machineProblems(use machine.Use) []machine.Finding { return monitor(use).Problems() }
 
 func monitor(use machine.Use) *machine.Monitor {
-	return &machine.Monitor{Use: func() (machine.Use, bool) { return use, true }, Log: slog.New(slog.DiscardHandler)}
+	return &machine.Monitor{Node: machine.Used{Of: use}, Log: slog.New(slog.DiscardHandler)}
 }
 
 // addDescription adds the endpoints and claims that a daemon describes. What is noted so far stays: it

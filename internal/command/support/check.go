@@ -87,10 +87,10 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	}
 	use := useOf(cfg)
 	if cfg.Node.FastPath.Level != model.FastPathOff {
-		use.FastPath = func() error { return fastpath.Tested(c.Context()) }
+		use.FastPath = &machine.Trial{Err: fastpath.Tested(c.Context())}
 	}
 	if cfg.Node.Observe.Refusals() {
-		use.Observe = machine.CanObserve
+		use.Observe = &machine.Trial{Err: machine.CanObserve()}
 	}
 	// A configuration file of kube-proxy may name no kubeconfig: in a pod it has none.
 	use.Cluster = o.Origin(cfg).Cluster
