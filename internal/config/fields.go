@@ -101,7 +101,7 @@ func (c *Config) fieldProblem(field, format string, args ...any) error {
 
 // AddHealthChecks adds whether Services of an API server have health checks, with its usage.
 func (f *Flags) AddHealthChecks(usage string) {
-	f.in(declare.HealthAndMetrics, func() { f.addBool(&f.own.HealthChecks, HealthChecks, usage) })
+	f.add(declare.HealthAndMetrics, &f.own.HealthChecks, HealthChecks, usage)
 }
 
 // RuleSettings returns the settings on which the rules depend, by the names of their flags

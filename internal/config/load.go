@@ -55,9 +55,8 @@ func (c *Config) makeAbsolute() (problems []error) {
 			continue
 		}
 		var err error
-		if *path, err = filepath.Abs(*path); err != nil {
-			problems = append(problems, ownProblem(flag, err))
-		}
+		*path, err = filepath.Abs(*path)
+		problems = append(problems, ownProblem(flag, err))
 	}
 	return problems
 }

@@ -26,14 +26,10 @@ func (c *Config) readNode() []error {
 	n.Counters, n.EndpointCounters = c.Own.ServiceMetrics || c.Own.EndpointMetrics, c.Own.EndpointMetrics
 	n.FastPath.Closes = c.Own.ConntrackTCPCleanup // (9.29)
 	var scheduler, fastPath error
-	if n.Scheduler, scheduler = model.ParseScheduler(c.Own.Scheduler); scheduler != nil {
-		scheduler = ownProblem("scheduler", scheduler)
-	}
-	if n.FastPath.Level, fastPath = model.ParseFastPathLevel(c.Own.FastPath); fastPath != nil {
-		fastPath = ownProblem(FastPath, fastPath)
-	}
-	return []error{c.readName(), c.readBindAddress(), c.readClusterCIDRs(), c.readNodePorts(), c.detectLocal(), scheduler,
-		c.readLoadBalancerCIDRs(), c.readObserve(), fastPath, c.masqueradeFrom()}
+	n.Scheduler, scheduler = model.ParseScheduler(c.Own.Scheduler)
+	n.FastPath.Level, fastPath = model.ParseFastPathLevel(c.Own.FastPath)
+	return []error{c.readName(), c.readBindAddress(), c.readClusterCIDRs(), c.readNodePorts(), c.detectLocal(), ownProblem("scheduler", scheduler),
+		c.readLoadBalancerCIDRs(), c.readObserve(), ownProblem(FastPath, fastPath), c.masqueradeFrom()}
 }
 
 // masqueradeFrom reads the addresses to masquerade from (8.8).

@@ -139,18 +139,21 @@ func (c *Config) checkPositive(field string, value time.Duration) error {
 	return nil
 }
 
-// ownProblem returns an error about a setting that only has a flag.
-func ownProblem(flag string, err error) error { return fmt.Errorf("--%s: %w", flag, err) }
+// ownProblem returns an error about a setting that only has a flag, or nil without one.
+func ownProblem(flag string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("--%s: %w", flag, err)
+	}
+	return err
+}
 
 const dnsPort = 53
 
 func (f *Flags) addDNS() {
-	f.in(declare.Names, func() {
-		f.set.StringSliceVar(&f.own.DNSServers, "dns-servers", nil, "`addresses` of the DNS servers for names of servers in files, in this order, each with or without a port (default: those of /etc/resolv.conf, which is followed)")
-		f.addPeriod(&f.own.DNSTimeout, "dns-timeout", "`time` in which a DNS server has to answer before the next one is asked")
-		f.addPeriod(&f.own.DNSMinTTL, "dns-min-ttl", "shortest `time` after which a name of servers is looked up again, for records with a lower TTL")
-		f.addPeriod(&f.own.DNSMaxTTL, "dns-max-ttl", "longest `time` after which a name of servers is looked up again, for records with a higher TTL")
-	})
+	f.add(declare.Names, &f.own.DNSServers, "dns-servers", "`addresses` of the DNS servers for names of servers in files, in this order, each with or without a port (default: those of /etc/resolv.conf, which is followed)")
+	f.add(declare.Names, &f.own.DNSTimeout, "dns-timeout", "`time` in which a DNS server has to answer before the next one is asked")
+	f.add(declare.Names, &f.own.DNSMinTTL, "dns-min-ttl", "shortest `time` after which a name of servers is looked up again, for records with a lower TTL")
+	f.add(declare.Names, &f.own.DNSMaxTTL, "dns-max-ttl", "longest `time` after which a name of servers is looked up again, for records with a higher TTL")
 }
 
 // NameServers returns the DNS servers; none: those of /etc/resolv.conf.

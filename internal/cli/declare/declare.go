@@ -43,10 +43,13 @@ func In(f *pflag.FlagSet, group Group, add func()) {
 	add()
 	f.VisitAll(func(g *pflag.Flag) {
 		if !before[g.Name] && g.Annotations[groupKey] == nil {
-			annotate(g, groupKey, string(group))
+			Put(g, group)
 		}
 	})
 }
+
+// Put puts a flag into a group.
+func Put(g *pflag.Flag, group Group) { annotate(g, groupKey, string(group)) }
 
 // GroupOf returns the group of a flag; empty: none.
 func GroupOf(g *pflag.Flag) Group {
