@@ -49,28 +49,30 @@ type Client struct{ Services, Slices, Nodes, ServiceCIDRs Reader }
 
 // Client returns a client. It does not connect yet.
 func (a Access) Client(log *slog.Logger) (*Client, error) {
-	c, prepare := newClient(func() (*rest.Config, error) { return a.restConfig(log) }, a.Selectors)
-	return c, prepare()
+	return readyClient(&clients{access: a, log: log}, a.Selectors)
 }
 
 // ClientOf returns a client for a configuration, which it completes. It does not connect yet.
 func ClientOf(config *rest.Config, selectors bool) (*Client, error) {
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	c, prepare := newClient(func() (*rest.Config, error) { return config, nil }, selectors)
-	return c, prepare()
+	return readyClient(&clients{shared: config}, selectors)
 }
 
 // Deferred returns a client that reads the kubeconfig when it is used first, and again
 // until that succeeds: the file may not exist yet.
 func (a Access) Deferred(log *slog.Logger) *Client {
-	c, _ := newClient(func() (*rest.Config, error) { return a.restConfig(log) }, a.Selectors)
-	return c
+	return newClient(&clients{access: a, log: log}, a.Selectors)
 }
 
-// newClient returns a client, and what prepares it, which its readers call, too.
-func newClient(config func() (*rest.Config, error), selectors bool) (c *Client, prepare func() error) {
-	all := newClients(config, map[schema.GroupVersion][]runtime.Object{
+func readyClient(all *clients, selectors bool) (*Client, error) {
+	c := newClient(all, selectors)
+	_, err := all.ofGroup(corev1.SchemeGroupVersion)
+	return c, err
+}
+
+func newClient(all *clients, selectors bool) *Client {
+	all.addKinds(map[schema.GroupVersion][]runtime.Object{
 		corev1.SchemeGroupVersion:       {&corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{}},
 		discoveryv1.SchemeGroupVersion:  {&discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}},
 		networkingv1.SchemeGroupVersion: {&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}},
@@ -80,74 +82,75 @@ func newClient(config func() (*rest.Config, error), selectors bool) (c *Client, 
 	}
 	reader := func(version schema.GroupVersion, name, kind string, object message) Reader {
 		decoder := serializer.NewCodecFactory(all.scheme).UniversalDeserializer()
-		return &resource{all.ofGroup(version), name, kind, object, all.unread[kind], decoder}
+		return &resource{all, version, name, kind, object, all.unread[kind], decoder}
 	}
 	return &Client{
 		Services:     reader(corev1.SchemeGroupVersion, "services", "Service", &corev1.Service{}),
 		Slices:       reader(discoveryv1.SchemeGroupVersion, "endpointslices", "EndpointSlice", &discoveryv1.EndpointSlice{}),
 		Nodes:        reader(corev1.SchemeGroupVersion, "nodes", "Node", &corev1.Node{}),
 		ServiceCIDRs: reader(networkingv1.SchemeGroupVersion, "servicecidrs", "ServiceCIDR", &networkingv1.ServiceCIDR{}),
-	}, func() error { _, err := all.ofGroup(corev1.SchemeGroupVersion)(); return err }
+	}
 }
 
 // DeferredGroup returns a function that returns a client for objects of one API group, with
 // a limit of requests of its own, once there is a kubeconfig. It does not connect yet.
 func (a Access) DeferredGroup(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) func() (rest.Interface, error) {
-	config := func() (*rest.Config, error) { return a.restConfig(log) }
-	return newClients(config, map[schema.GroupVersion][]runtime.Object{version: kinds}).ofGroup(version)
+	all := &clients{access: a, log: log}
+	all.addKinds(map[schema.GroupVersion][]runtime.Object{version: kinds})
+	return func() (rest.Interface, error) { return all.ofGroup(version) }
 }
 
 // clients has a client for each of some API groups, which share connections and the limit of requests. It is safe
 // for concurrent use.
 type clients struct {
-	config func() (*rest.Config, error)
+	access Access
+	log    *slog.Logger
 	scheme *runtime.Scheme
 	unread map[string]cuts // fields that are not decoded
 
-	mu        sync.Mutex // guards what follows
-	shared    *rest.Config
+	mu        sync.Mutex   // guards what follows
+	shared    *rest.Config // nil: access has it
 	transport *http.Client // nil: there was no config yet
 	made      map[schema.GroupVersion]rest.Interface
 }
 
-func newClients(config func() (*rest.Config, error), kinds map[schema.GroupVersion][]runtime.Object) *clients {
-	c := &clients{config: config, scheme: runtime.NewScheme(), unread: unread, made: make(map[schema.GroupVersion]rest.Interface)}
+func (c *clients) addKinds(kinds map[schema.GroupVersion][]runtime.Object) {
+	c.scheme, c.unread, c.made = runtime.NewScheme(), unread, make(map[schema.GroupVersion]rest.Interface)
 	for version, of := range kinds {
 		c.scheme.AddKnownTypes(version, of...)
 		metav1.AddToGroupVersion(c.scheme, version)
 	}
 	metav1.AddToGroupVersion(c.scheme, metav1.Unversioned) // errors
-	return c
 }
 
-// ofGroup returns a function that makes the client of a group until that succeeds.
-func (c *clients) ofGroup(version schema.GroupVersion) func() (rest.Interface, error) {
-	return func() (client rest.Interface, err error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.transport == nil {
-			if c.shared, err = c.config(); err != nil {
-				return nil, err
-			}
-			if c.transport, err = rest.HTTPClientFor(c.shared); err != nil {
-				return nil, fmt.Errorf("prepare client of the API server: %w", err)
-			}
+// ofGroup returns the client of a group, which it makes until that succeeds.
+func (c *clients) ofGroup(version schema.GroupVersion) (client rest.Interface, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shared == nil {
+		if c.shared, err = c.access.restConfig(c.log); err != nil {
+			return nil, err
 		}
-		if c.made[version] == nil {
-			of := rest.CopyConfig(c.shared)
-			of.GroupVersion, of.APIPath = &version, "/apis"
-			if version.Group == "" {
-				of.APIPath = "/api"
-			}
-			of.NegotiatedSerializer = trimming{serializer.NewCodecFactory(c.scheme).WithoutConversion(), c.unread}
-			made, err := rest.RESTClientForConfigAndClient(of, c.transport)
-			if err != nil {
-				return nil, fmt.Errorf("prepare client of the API server: %w", err)
-			}
-			c.made[version] = made
-		}
-		return c.made[version], nil
 	}
+	if c.transport == nil {
+		if c.transport, err = rest.HTTPClientFor(c.shared); err != nil {
+			return nil, fmt.Errorf("prepare client of the API server: %w", err)
+		}
+	}
+	if c.made[version] == nil {
+		of := rest.CopyConfig(c.shared)
+		of.GroupVersion, of.APIPath = &version, "/apis"
+		if version.Group == "" {
+			of.APIPath = "/api"
+		}
+		of.NegotiatedSerializer = trimming{serializer.NewCodecFactory(c.scheme).WithoutConversion(), c.unread}
+		made, err := rest.RESTClientForConfigAndClient(of, c.transport)
+		if err != nil {
+			return nil, fmt.Errorf("prepare client of the API server: %w", err)
+		}
+		c.made[version] = made
+	}
+	return c.made[version], nil
 }
 
 func (a Access) restConfig(log *slog.Logger) (*rest.Config, error) {

@@ -84,18 +84,42 @@ func New(client *Client, config Config) *Cluster {
 		endpoints: make(sliceIndex),
 	}
 	c.events.load()
-	c.services = newStore(c, "Service", config.convertService)
-	c.slices = newStore(c, "EndpointSlice", convert.EndpointSlice)
-	c.nodes = newStore(c, "Node", convert.Node)
-	c.cidrs = newStore(c, "ServiceCIDR", func(s *networkingv1.ServiceCIDR) (*[]netip.Prefix, []*manifest.FieldError) {
-		ranges, found := convert.ServiceCIDR(s)
-		return &ranges, found
-	})
-	c.services.seen = c.serviceSeen
-	c.slices.seen = c.sliceSeen
-	c.slices.stamp = triggerTime
-	c.nodes.seen = c.nodeSeen
+	c.services = newStore[*corev1.Service, model.Service](c, "Service")
+	c.slices = newStore[*discoveryv1.EndpointSlice, model.EndpointSlice](c, "EndpointSlice")
+	c.nodes = newStore[*corev1.Node, model.Node](c, "Node")
+	c.cidrs = newStore[*networkingv1.ServiceCIDR, []netip.Prefix](c, "ServiceCIDR")
 	return c
+}
+
+// convertObject returns the value of the model for an object of the API server, and the time of the change that led to
+// this version of it.
+func (c *Cluster) convertObject(o metav1.Object) (value any, stamp time.Time, found []*manifest.FieldError) {
+	switch o := o.(type) {
+	case *corev1.Service:
+		value, found = c.convertService(o)
+	case *discoveryv1.EndpointSlice:
+		stamp = triggerTime(o)
+		value, found = convert.EndpointSlice(o)
+	case *corev1.Node:
+		value, found = convert.Node(o)
+	case *networkingv1.ServiceCIDR:
+		var ranges []netip.Prefix
+		ranges, found = convert.ServiceCIDR(o)
+		value = &ranges
+	}
+	return value, stamp, found
+}
+
+// objectSeen treats every event of an object. The caller holds the lock.
+func (c *Cluster) objectSeen(e any) {
+	switch e := e.(type) {
+	case event[model.Service]:
+		c.serviceSeen(e)
+	case event[model.EndpointSlice]:
+		c.sliceSeen(e)
+	case event[model.Node]:
+		c.nodeSeen(e)
+	}
 }
 
 // convertService converts a Service of the API server, without what only files may ask for. It has no

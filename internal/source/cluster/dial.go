@@ -79,10 +79,10 @@ func (d *Dialer) dialOne(ctx context.Context, network, address string, more, oth
 		}
 		return nil, err
 	}
-	h := &heard{Conn: c, silent: func() { d.avoidAddress(address) }}
+	h := &heard{Conn: c, dialer: d, address: address}
 	if others && !d.hasFailed(address) {
 		h.limit = time.AfterFunc(dialTimeout, func() { // does not read limit, which may not be set yet
-			h.once.Do(h.silent)
+			h.once.Do(h.avoid)
 			_ = h.Conn.Close()
 		})
 	}
@@ -159,9 +159,10 @@ func (d *Dialer) resolveAddress(ctx context.Context, address string) (out []neti
 // heard is a connection that reports when it is closed without an answer: a hung server still accepts connections.
 type heard struct {
 	net.Conn
-	once   sync.Once
-	silent func()
-	limit  *time.Timer // ends the connection; nil: never
+	dialer  *Dialer
+	address string
+	once    sync.Once
+	limit   *time.Timer // ends the connection; nil: never
 }
 
 func (h *heard) Read(p []byte) (int, error) {
@@ -175,10 +176,12 @@ func (h *heard) Read(p []byte) (int, error) {
 func (h *heard) Close() error {
 	h.once.Do(func() {
 		h.stop()
-		h.silent()
+		h.avoid()
 	})
 	return h.Conn.Close()
 }
+
+func (h *heard) avoid() { h.dialer.avoidAddress(h.address) }
 
 func (h *heard) stop() {
 	if h.limit != nil {

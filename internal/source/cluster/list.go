@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 )
@@ -30,7 +30,8 @@ type Reader interface {
 // resource is a Reader that decodes a list while it arrives, one object after the
 // other, so that the list never exists in full.
 type resource struct {
-	client  func() (rest.Interface, error)
+	*clients
+	version schema.GroupVersion
 	name    string // in URLs
 	kind    string
 	object  message         // of this kind, used for each object of a list
@@ -45,7 +46,7 @@ type message interface {
 }
 
 func (r *resource) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (metav1.ListMeta, error) {
-	client, err := r.client()
+	client, err := r.ofGroup(r.version)
 	if err != nil {
 		return metav1.ListMeta{}, err
 	}
@@ -67,7 +68,7 @@ func (r *resource) List(ctx context.Context, o metav1.ListOptions, each func(run
 }
 
 func (r *resource) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-	client, err := r.client()
+	client, err := r.ofGroup(r.version)
 	if err != nil {
 		return nil, err
 	}

@@ -93,10 +93,7 @@ func TestWatchesResume(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
 				server := &unstable{counts: make(map[string]int)}
-				client, prepare := newClient(func() (*rest.Config, error) {
-					return &rest.Config{Transport: server, WrapTransport: resumeWatches}, nil
-				}, false)
-				check(t, prepare())
+				client := newClient(&clients{shared: &rest.Config{Transport: server, WrapTransport: resumeWatches}}, false)
 				c := New(client, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})

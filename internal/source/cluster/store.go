@@ -21,11 +21,6 @@ import (
 type store[O metav1.Object, V any] struct {
 	*reading
 	cluster *Cluster
-	convert func(O) (*V, []*manifest.FieldError)
-	// seen is called for every event of an object, with the lock held.
-	seen func(event[V])
-	// stamp returns the time of the change that led to this version of an object.
-	stamp func(O) time.Time
 
 	objects  map[cache.ObjectName]*V
 	version  string        // the newest resourceVersion that was seen
@@ -38,8 +33,8 @@ var _ cache.ReflectorStore = (*store[metav1.Object, struct{}])(nil)
 // converted is the converted form of an API object, without the rest of it.
 type converted[V any] struct {
 	name  cache.ObjectName
-	value *V // nil: not used
-	stamp time.Time
+	value *V        // nil: not used
+	stamp time.Time // of the change that led to this version
 	found []*manifest.FieldError
 }
 
@@ -63,13 +58,10 @@ type event[V any] struct {
 	stamp    time.Time
 }
 
-func newStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (*V, []*manifest.FieldError)) *store[O, V] {
+func newStore[O metav1.Object, V any](c *Cluster, kind string) *store[O, V] {
 	return &store[O, V]{
 		reading: &reading{kind, access{to: c.Log, verb: "list", kind: kind}, access{to: c.Log, verb: "watch", kind: kind}, make(map[cache.ObjectName][]*manifest.FieldError)},
 		cluster: c,
-		convert: convert,
-		seen:    func(event[V]) {},
-		stamp:   func(O) time.Time { return time.Time{} },
 		objects: make(map[cache.ObjectName]*V),
 		listed:  make(chan struct{}),
 	}
@@ -92,8 +84,8 @@ func (s *store[O, V]) read(o any) (converted[V], error) {
 	case *converted[V]:
 		return *o, nil
 	case O:
-		v, found := s.convert(o)
-		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), manifest.FirstOf(found)}, nil
+		v, stamp, found := s.cluster.convertObject(o)
+		return converted[V]{cache.MetaObjectToName(o), v.(*V), stamp, manifest.FirstOf(found)}, nil
 	}
 	return converted[V]{}, fmt.Errorf("read %s: unexpected type %T", s.kind, o)
 }
@@ -133,7 +125,7 @@ func (s *store[O, V]) putObject(c converted[V]) bool {
 	if len(c.found) > 0 {
 		s.found[c.name] = c.found
 	}
-	s.seen(e)
+	s.cluster.objectSeen(e)
 	return e.differs
 }
 
@@ -142,7 +134,7 @@ func (s *store[O, V]) dropObject(name cache.ObjectName) bool {
 	old, known := s.objects[name]
 	delete(s.objects, name)
 	delete(s.found, name)
-	s.seen(event[V]{name: name, old: old, differs: known, gone: true})
+	s.cluster.objectSeen(event[V]{name: name, old: old, differs: known, gone: true})
 	return known
 }
 
