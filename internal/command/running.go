@@ -168,9 +168,9 @@ func hasTables() (has bool) {
 	return has
 }
 
-// FailsCheck reports whether an endpoint of a Service fails its health check, as the running nftproxy says.
-func (r *running) FailsCheck(name model.ServiceName, a netip.Addr) bool {
-	return r.basis != nil && slices.ContainsFunc(r.basis.Failing, func(f api.FailingCheck) bool {
+// Result reports whether an endpoint of a Service fails its health check, as the running nftproxy says.
+func (r *running) Result(name model.ServiceName, a netip.Addr) (failing model.CheckResult, fails bool) {
+	return failing, r.basis != nil && slices.ContainsFunc(r.basis.Failing, func(f api.FailingCheck) bool {
 		return f.Namespace == name.Namespace && f.Service == name.Name && f.Endpoint.Addr() == a
 	})
 }

@@ -38,6 +38,16 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
+// firstIn returns the first address of a family.
+func firstIn(f Family, addresses []netip.Addr) (netip.Addr, bool) {
+	for _, a := range addresses {
+		if FamilyOf(a) == f {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
 // Protocol is a transport protocol by its IANA protocol number.
 type Protocol uint8
 

@@ -145,10 +145,10 @@ func (r *Router) rebuildRoutes() []RouteChange {
 	r.noticed = make(map[ServiceName][]Notice)
 	r.health = make(map[ServiceName]HealthCheck)
 	r.reports, r.staleHealth = newReports(r.reports), true
-	r.contests = newContests[Frontend](compareClaims, len(r.winners))
+	r.contests = newContests[Frontend](byClaim, len(r.winners))
 	r.yielding = make(map[Frontend]struct{})
 	r.overlaps, r.ranges, r.clientLimits, r.slots = make(overlaps), ranges{make(map[rangeAddress]*rangeClaims), make(map[rangeAddress]struct{}), make(map[netip.Addr]map[ServiceName]struct{})}, newAllotment[limitAsk](budget.ClientLimits), newAllotment[slotAsk](budget.MaglevSlotsNode)
-	r.echoes, r.unanswered = newContests[netip.Addr](compareEchoes, 0), make(map[Family]int)
+	r.echoes, r.unanswered = newContests[netip.Addr](byEcho, 0), make(map[Family]int)
 	r.withoutLocal, r.balances, r.namespaces = make(map[Family]WithoutLocal), 0, make(map[string]int)
 	states := make(map[ServiceName]ServiceState, len(services))
 	for name, s := range services {

@@ -140,10 +140,8 @@ func (s *Service) limitAsk() (a limitAsk) {
 }
 
 func (s *Service) withoutClientLimits() (*Service, []Notice) {
-	out, extras := *s, *s.Extras
-	extras.Limits.ConnectionsPerClient, extras.Limits.RatePerClient = 0, Rate{}
-	out.Extras = &extras
-	return &out, []Notice{newNotice(s.Object(), ManyLimits,
+	out := s.changeExtras(func(x *Extras) { x.Limits.ConnectionsPerClient, x.Limits.RatePerClient = 0, Rate{} })
+	return out, []Notice{newNotice(s.Object(), ManyLimits,
 		"limits per client do not apply: older Services have %d of them", budget.ClientLimits)}
 }
 
@@ -252,12 +250,11 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 	if size == a.size {
 		return s, nil
 	}
-	out, extras := *s, *s.Extra()
-	extras.MaglevSize, out.Extras = uint32(size), &extras
+	out := s.changeExtras(func(x *Extras) { x.MaglevSize = uint32(size) })
 	if size == 0 {
 		out.Scheduler = SourceHash
 	}
-	return &out, []Notice{newNotice(s.Object(), ManySlots, "%s", a.explainSize(s, size))}
+	return out, []Notice{newNotice(s.Object(), ManySlots, "%s", a.explainSize(s, size))}
 }
 
 func (a slotAsk) explainSize(s *Service, size int) string {

@@ -5,14 +5,35 @@ import (
 	"math/rand/v2"
 )
 
+// claimOrder is how claims are compared.
+type claimOrder uint8
+
+const (
+	byPorts claimOrder = iota // first port, last port, then as [byClaim]
+	byClaim                   // see [compareClaims]
+	byEcho                    // see [compareEchoes]
+)
+
+func (o claimOrder) compare(a, b *Route) int {
+	switch o {
+	case byEcho:
+		return compareEchoes(a, b)
+	case byPorts:
+		if c := cmp.Or(cmp.Compare(a.Frontend.Port, b.Frontend.Port), cmp.Compare(a.Frontend.lastPort(), b.Frontend.lastPort())); c != 0 {
+			return c
+		}
+	}
+	return compareClaims(a, b)
+}
+
 // contests decide between routes that ask for the same: the first one by an order has it.
 type contests[K comparable] struct {
 	winners map[K]*Route
 	losers  map[K]*claims // further claims
-	order   func(a, b *Route) int
+	order   claimOrder
 }
 
-func newContests[K comparable](order func(a, b *Route) int, size int) contests[K] {
+func newContests[K comparable](order claimOrder, size int) contests[K] {
 	return contests[K]{make(map[K]*Route, size), make(map[K]*claims), order}
 }
 
@@ -24,11 +45,11 @@ func (c *contests[K]) join(k K, route *Route) (loser *Route) {
 		c.winners[k] = route
 		return nil
 	}
-	if c.order(route, winner) < 0 {
+	if c.order.compare(route, winner) < 0 {
 		c.winners[k], route = route, winner
 	}
 	if c.losers[k] == nil {
-		c.losers[k] = &claims{order: c.order}
+		c.losers[k] = &claims{claimOrder: c.order}
 	}
 	c.losers[k].add(route)
 	return route
@@ -45,19 +66,18 @@ func (c *contests[K]) removeClaim(k K, route *Route) {
 	default:
 		losers.remove(route)
 	}
-	if losers.len() == 0 {
+	if losers.n == 0 {
 		delete(c.losers, k)
 	}
 }
 
-// claims are routes that compete for the ports of one address and protocol, sorted by
-// first port, last port and claim. They are a treap, in which each node has the last port
+// claims are sorted routes that compete for the ports of one address and protocol. They are a treap, in which each node has the last port
 // of all routes below it, so that a search for the routes that overlap some ports
 // skips the others: one Service can have a thousand ranges that overlap ranges of many.
 type claims struct {
-	root  *claimNode
-	n     int
-	order func(a, b *Route) int // nil: by ports, then by claim
+	claimOrder
+	root *claimNode
+	n    int
 }
 
 type claimNode struct {
@@ -69,18 +89,6 @@ type claimNode struct {
 
 // lastPort returns the last port of a frontend with any number of ports.
 func (f Frontend) lastPort() uint16 { return max(f.Port, f.Last) }
-
-func (c *claims) compare(a, b *Route) int {
-	if c.order != nil {
-		return c.order(a, b)
-	}
-	if c := cmp.Or(cmp.Compare(a.Frontend.Port, b.Frontend.Port), cmp.Compare(a.Frontend.lastPort(), b.Frontend.lastPort())); c != 0 {
-		return c
-	}
-	return compareClaims(a, b)
-}
-
-func (c *claims) len() int { return c.n }
 
 // add adds a route. Several may be equal: an address that a Service lists twice.
 func (c *claims) add(route *Route) {
@@ -111,15 +119,6 @@ func (c *claims) takeFirst() *Route {
 	c.root = rest
 	c.n--
 	return first.route
-}
-
-func (c *claims) anyRoute(holds func(*Route) bool) bool {
-	for route := range c.eachRoute {
-		if holds(route) {
-			return true
-		}
-	}
-	return false
 }
 
 // eachRoute calls yield with all routes in their order, until that returns false.

@@ -137,7 +137,5 @@ func (s *Service) withoutLimits() (*Service, []Notice) {
 	if s.Extra().Limits == (Limits{}) {
 		return s, nil
 	}
-	out, extras := *s, *s.Extras
-	extras.Limits, out.Extras = Limits{}, &extras
-	return &out, []Notice{newNotice(s.Object(), NoLimits, "connection limits do not apply: the kernel lacks nft_limit or nft_connlimit")}
+	return s.changeExtras(func(x *Extras) { x.Limits = Limits{} }), []Notice{newNotice(s.Object(), NoLimits, "connection limits do not apply: the kernel lacks nft_limit or nft_connlimit")}
 }

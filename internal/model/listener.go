@@ -34,7 +34,9 @@ func (s *Service) NeedsAddresses() bool {
 // WithAddresses returns a state that is also served on the addresses for which the listeners of
 // its Service stand, and that masquerades only from addresses that the machine has.
 func (s ServiceState) WithAddresses(all []InterfaceAddress) ServiceState {
-	service, external := *s.Service, s.Service.externalOrZero()
+	service, external := s.Service.changeExtras(func(x *Extras) {
+		x.MasqueradeFrom = slices.DeleteFunc(slices.Clone(x.MasqueradeFrom), func(a netip.Addr) bool { return !hasAddress(all, a) })
+	}), s.Service.externalOrZero()
 	external.LoadBalancerIPs = slices.Clone(external.LoadBalancerIPs)
 	for i := range service.Extra().Listeners {
 		for _, a := range all {
@@ -44,19 +46,18 @@ func (s ServiceState) WithAddresses(all []InterfaceAddress) ServiceState {
 		}
 	}
 	service.External = &external
-	if missing := service.Missing(all); len(missing) > 0 {
-		extras := *service.Extras
-		extras.MasqueradeFrom = slices.DeleteFunc(slices.Clone(extras.MasqueradeFrom), func(a netip.Addr) bool { return slices.Contains(missing, a) })
-		service.Extras = &extras
-	}
-	s.Service = &service
+	s.Service = service
 	return s
+}
+
+func hasAddress(all []InterfaceAddress, a netip.Addr) bool {
+	return slices.ContainsFunc(all, func(i InterfaceAddress) bool { return i.Address == a })
 }
 
 // Missing returns the addresses to masquerade from that are none of these.
 func (s *Service) Missing(all []InterfaceAddress) (out []netip.Addr) {
 	for _, a := range s.Extra().MasqueradeFrom {
-		if !slices.ContainsFunc(all, func(i InterfaceAddress) bool { return i.Address == a }) {
+		if !hasAddress(all, a) {
 			out = append(out, a)
 		}
 	}

@@ -19,14 +19,7 @@ type Node struct {
 	Leaving   bool // about to be removed: load balancers should stop using it (10.10)
 }
 
-func (n *Node) primaryAddress(f Family) (netip.Addr, bool) {
-	for _, a := range n.Addresses {
-		if FamilyOf(a) == f {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
-}
+func (n *Node) primaryAddress(f Family) (netip.Addr, bool) { return firstIn(f, n.Addresses) }
 
 // Snapshot is the state of a source at one moment. Order does not matter.
 type Snapshot struct {
@@ -38,13 +31,7 @@ type Snapshot struct {
 
 // Words are the words for all Services together.
 func (s *Snapshot) Words() words.Vocabulary {
-	balances := 0
-	for _, service := range s.Services {
-		if service.Balance {
-			balances++
-		}
-	}
-	return words.Among(len(s.Services), balances)
+	return words.Among(len(s.Services), count(s.Services, func(s *Service) bool { return s.Balance }))
 }
 
 // HasRanges reports whether a Service asks for ranges of ports.

@@ -158,13 +158,11 @@ func (l *Locality) throughAddresses() (out []netip.Addr) {
 	for _, f := range Families {
 		first, ok := l.Node.primaryAddress(f)
 		if !ok || !contains(l.NodePortAddresses, first) {
-			i := slices.IndexFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f })
-			if i < 0 {
-				continue
-			}
-			first = l.NodePortAddresses[i]
+			first, ok = firstIn(f, l.NodePortAddresses)
 		}
-		out = append(out, first)
+		if ok {
+			out = append(out, first)
+		}
 	}
 	return out
 }

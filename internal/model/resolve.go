@@ -169,7 +169,8 @@ func nodePortNotices(s *Service, l *Locality) []Notice {
 	var out []Notice
 	for _, ip := range s.ClusterIPs { // without one, there are no NodePorts
 		f := FamilyOf(ip)
-		if _, ok := l.Node.primaryAddress(f); !ok && !slices.ContainsFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
+		_, own := l.Node.primaryAddress(f)
+		if _, any := firstIn(f, l.NodePortAddresses); !own && !any {
 			out = append(out, newNotice(s.Object(), NoNodePortAddress,
 				"NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f))
 		}

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"container/heap"
 	"maps"
 	"net/netip"
 	"slices"
@@ -122,7 +121,7 @@ func (r *frontends) settleRanges(touched map[Frontend]*Route) {
 	for at := range r.ranges.unsettled {
 		c := r.ranges.claims[at]
 		r.settleAddress(c, touched)
-		if c.all.len() == 0 {
+		if c.all.n == 0 {
 			delete(r.ranges.claims, at)
 		}
 	}
@@ -133,7 +132,7 @@ func (r *frontends) settleRanges(touched map[Frontend]*Route) {
 // that lose their ports now, kept from being served: in the order of claims, because
 // each depends on those before it alone. All others stay as they are.
 func (r *frontends) settleAddress(c *rangeClaims, touched map[Frontend]*Route) {
-	var open claimQueue
+	open := claimQueue{claims: claims{claimOrder: byClaim}, known: make(map[*Route]struct{})}
 	for route := range c.left.eachRoute {
 		c.release(route, &open)
 	}
@@ -142,7 +141,8 @@ func (r *frontends) settleAddress(c *rangeClaims, touched map[Frontend]*Route) {
 	}
 	c.left = claims{}
 	clear(c.came)
-	for route := range open.eachRoute {
+	for open.n > 0 {
+		route := open.takeFirst()
 		if b := c.firstServed(route.Frontend); b != nil && compareClaims(b, route) <= 0 {
 			continue
 		}
@@ -170,38 +170,17 @@ func (c *rangeClaims) release(route *Route, open *claimQueue) {
 	}
 }
 
-// claimQueue is a heap of claims, the first one by [compareClaims] at its top. Claims added
-// while it is emptied come behind the ones that have been taken.
+// claimQueue are claims to decide about. Each gets there once.
 type claimQueue struct {
-	heap  []*Route
+	claims
 	known map[*Route]struct{} // also those that have been taken
 }
 
 func (q *claimQueue) add(route *Route) {
-	if q.known == nil {
-		q.known = make(map[*Route]struct{})
-	}
 	if _, ok := q.known[route]; !ok {
 		q.known[route] = struct{}{}
-		heap.Push(q, route)
+		q.claims.add(route)
 	}
-}
-
-func (q *claimQueue) eachRoute(yield func(*Route) bool) {
-	for len(q.heap) > 0 && yield(heap.Pop(q).(*Route)) {
-	}
-}
-
-func (q *claimQueue) Len() int           { return len(q.heap) }
-func (q *claimQueue) Less(i, j int) bool { return compareClaims(q.heap[i], q.heap[j]) < 0 }
-func (q *claimQueue) Swap(i, j int)      { q.heap[i], q.heap[j] = q.heap[j], q.heap[i] }
-func (q *claimQueue) Push(v any)         { q.heap = append(q.heap, v.(*Route)) }
-func (q *claimQueue) Pop() any {
-	last := len(q.heap) - 1
-	route := q.heap[last]
-	q.heap[last] = nil
-	q.heap = q.heap[:last]
-	return route
 }
 
 // rivalsOf returns the route that keeps a range from being served, or nil, and otherwise
@@ -250,7 +229,10 @@ func (r *frontends) recordOverlap(route *Route) {
 		r.reports.stale = r.reports.stale || len(r.overlaps[f]) > 0
 	case route.isExternal():
 		winner := r.winners[f]
-		claimed := winner != nil && (winner.isExternal() || r.losers[f].anyRoute((*Route).isExternal))
+		claimed := winner != nil && winner.isExternal()
+		for loser := range r.losers[f].eachRoute {
+			claimed = claimed || loser.isExternal()
+		}
 		r.overlaps.recordClaim(f, claimed)
 		if _, ok := r.winners[f.OnNode()]; ok && r.onNode(f.Address) {
 			r.reports.stale = true

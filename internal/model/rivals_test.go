@@ -193,13 +193,13 @@ func TestClaims(t *testing.T) {
 		}
 		var before *Route
 		for route := range c.eachOverlapping(asked) {
-			if n--; before != nil && (&claims{}).compare(before, route) > 0 {
+			if n--; before != nil && byPorts.compare(before, route) > 0 {
 				t.Fatalf("step %d: %s comes before %s", step, before.Frontend, route.Frontend)
 			}
 			before = route
 		}
-		if n != 0 || c.len() != len(list) {
-			t.Fatalf("step %d: %d too few of %d, which are %d", step, n, len(list), c.len())
+		if n != 0 || c.n != len(list) {
+			t.Fatalf("step %d: %d too few of %d, which are %d", step, n, len(list), c.n)
 		}
 	}
 }

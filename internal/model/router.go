@@ -88,7 +88,7 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 	if touched == nil { // it has none of them
 		set = r.add
 	}
-	if r.soon != nil && r.soon.sum == nil && touched == nil {
+	if r.soon != nil && r.soon.done == nil && touched == nil {
 		r.soon.beginHashing(all)
 	} else {
 		r.soon = nil

@@ -306,8 +306,8 @@ func checkRanges(t *testing.T, r *Router) {
 	}
 	known := 0
 	for at, c := range r.ranges.claims {
-		if known += c.served.len(); c.all.len() < c.served.len() || c.all.len() == 0 || c.left.len()+len(c.came) > 0 {
-			t.Fatalf("of %v: %d claims, %d served, %d left, %d came", at, c.all.len(), c.served.len(), c.left.len(), len(c.came))
+		if known += c.served.n; c.all.n < c.served.n || c.all.n == 0 || c.left.n+len(c.came) > 0 {
+			t.Fatalf("of %v: %d claims, %d served, %d left, %d came", at, c.all.n, c.served.n, c.left.n, len(c.came))
 		}
 	}
 	if n != len(served) || known != n {

@@ -53,25 +53,17 @@ func (s *Service) NameOf(a netip.Addr) string {
 // Label returns the name without the final dot.
 func (n *NamedServer) Label() string { return strings.TrimSuffix(n.Name, ".") }
 
-// Listens reports whether clients dial the Service over a family.
-func (s *Service) Listens(f Family) bool {
-	_, ok := s.primaryIn(f)
-	return ok
-}
-
 // WithNames returns a state with the endpoints of the names of its Service, which have the
 // given addresses, in their order.
 func (s ServiceState) WithNames(addresses [][]NamedAddress) ServiceState {
-	extras := *s.Service.Extra()
-	extras.Names = slices.Clone(extras.Names)
 	s.Slices = slices.Clip(s.Slices)
-	for i := range extras.Names {
-		extras.Names[i].Addresses = addresses[i]
-		s.Slices = append(s.Slices, extras.Names[i].slicesOf(s.Service.Name)...)
-	}
-	service := *s.Service
-	service.Extras = &extras
-	s.Service = &service
+	s.Service = s.Service.changeExtras(func(x *Extras) {
+		x.Names = slices.Clone(x.Names)
+		for i := range x.Names {
+			x.Names[i].Addresses = addresses[i]
+			s.Slices = append(s.Slices, x.Names[i].slicesOf(s.Service.Name)...)
+		}
+	})
 	return s
 }
 

@@ -173,14 +173,7 @@ type ServicePort struct {
 }
 
 // ClusterIP returns the Service's ClusterIP of family f.
-func (s *Service) ClusterIP(f Family) (netip.Addr, bool) {
-	for _, a := range s.ClusterIPs {
-		if FamilyOf(a) == f {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
-}
+func (s *Service) ClusterIP(f Family) (netip.Addr, bool) { return firstIn(f, s.ClusterIPs) }
 
 // primaryAddresses are the addresses that determine the families of the Service: the
 // ClusterIPs, or else the load balancer addresses.
@@ -197,14 +190,7 @@ func (s *Service) HasFamily(f Family) bool {
 	return ok
 }
 
-func (s *Service) primaryIn(f Family) (netip.Addr, bool) {
-	for _, a := range s.primaryAddresses() {
-		if FamilyOf(a) == f {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
-}
+func (s *Service) primaryIn(f Family) (netip.Addr, bool) { return firstIn(f, s.primaryAddresses()) }
 
 // restrictedTo returns the Service restricted to these families; none: all. Removing the
 // addresses that determine the families is sufficient (1.15).
@@ -222,6 +208,14 @@ func (s *Service) restrictedTo(families []Family) *Service {
 	external.LoadBalancerIPs = kept
 	limited.External = &external
 	return &limited
+}
+
+// changeExtras returns a Service with other extras.
+func (s *Service) changeExtras(change func(*Extras)) *Service {
+	out, extras := *s, *s.Extra()
+	change(&extras)
+	out.Extras = &extras
+	return &out
 }
 
 func (s *Service) hasNodePorts() bool {

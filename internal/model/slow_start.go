@@ -72,9 +72,6 @@ func (s *Service) Start(e Endpoint) *Starting {
 
 // WithStarting returns a state whose Service has endpoints that start slowly, sorted by address.
 func (s ServiceState) WithStarting(all []Starting) ServiceState {
-	service, extras := *s.Service, *s.Service.Extra()
-	extras.Starting = all
-	service.Extras = &extras
-	s.Service = &service
+	s.Service = s.Service.changeExtras(func(x *Extras) { x.Starting = all })
 	return s
 }

@@ -23,19 +23,32 @@ type View struct {
 	Echoes  []ViewedEcho  // sorted by address; none unless echo requests are answered
 	// Scheduler is the one of the Service, or else the configured one.
 	Scheduler Scheduler
-	// Checked returns the result of the health check of an address. It is nil, unless the
-	// caller sets it: a router does not know results.
-	Checked func(netip.Addr) (CheckResult, bool)
+	// Checks has the results of health checks. It is nil, unless the caller sets it: a router does
+	// not know results.
+	Checks CheckResults
+}
+
+// CheckResults returns the result of the health check of an address of a Service.
+type CheckResults interface {
+	Result(ServiceName, netip.Addr) (CheckResult, bool)
+}
+
+// CheckResult returns the result of the health check of an address; false: it is not known.
+func (v *View) CheckResult(a netip.Addr) (r CheckResult, ok bool) {
+	if v.Checks == nil {
+		return r, false
+	}
+	return v.Checks.Result(v.Service.Name, a)
 }
 
 // Reason returns why a host takes no new connections, with the result of its health check
 // if that is the reason; empty: it does.
 func (v *View) Reason(s Selection, h *Host) string {
 	why := s.Reason(h)
-	if s.Excludes(h) != Failing || v.Checked == nil {
+	if s.Excludes(h) != Failing {
 		return why
 	}
-	if r, ok := v.Checked(h.Address); ok && !r.Healthy {
+	if r, ok := v.CheckResult(h.Address); ok && !r.Healthy {
 		why += ": " + r.String()
 	}
 	return why

@@ -35,7 +35,7 @@ func (s *Server) describe(question string, counts bool) (*api.Description, error
 		return nil, &api.UnknownError{Words: s.config.Facts.Words(), Name: question}
 	}
 	if c := s.config.Checks; c != nil {
-		v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return c.Result(name, a) }
+		v.Checks = c
 	}
 	d := FromView(v)
 	d.From = api.FromDaemon

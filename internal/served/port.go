@@ -99,11 +99,8 @@ func (d Decision) share(e model.Endpoint, leftOut string) Share {
 }
 
 func checkedOf(v *model.View, h *model.Host) *model.CheckResult {
-	if v.Checked == nil || v.Service.Check == nil {
-		return nil
-	}
-	r, ok := v.Checked(h.Address)
-	if !ok {
+	r, ok := v.CheckResult(h.Address)
+	if !ok || v.Service.Check == nil {
 		return nil
 	}
 	return &r

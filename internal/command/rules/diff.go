@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -145,9 +144,7 @@ func (o *diffOptions) addresses(side *changes.Side, log *slog.Logger) (all []fea
 			continue
 		}
 		if v := o.Router.View(s.Name); v != nil {
-			v.Checked = func(a netip.Addr) (model.CheckResult, bool) {
-				return model.CheckResult{}, o.Running.FailsCheck(s.Name, a)
-			}
+			v.Checks = &o.Running
 			balances = append(balances, v)
 		}
 	}

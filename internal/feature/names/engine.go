@@ -129,7 +129,7 @@ func (e *Engine) follow(name model.ServiceName, s *service, now *model.Service) 
 	before := s.keys
 	s.keys, s.tooMany = nil, false
 	if now != nil {
-		families := slices.DeleteFunc(slices.Clone(model.Families[:]), func(f model.Family) bool { return !now.Listens(f) })
+		families := slices.DeleteFunc(slices.Clone(model.Families[:]), func(f model.Family) bool { return !now.HasFamily(f) })
 		for _, n := range now.Extra().Names {
 			if k := keyOf(&n); e.use(k, name, families) {
 				s.keys = append(s.keys, k)
@@ -205,7 +205,7 @@ func (e *Engine) addresses(name model.ServiceName, s *model.Service) [][]model.N
 			continue
 		}
 		for _, r := range n.records {
-			if _, own := n.own[name][r.NamedAddress]; !own && s.Listens(model.FamilyOf(r.Address)) {
+			if _, own := n.own[name][r.NamedAddress]; !own && s.HasFamily(model.FamilyOf(r.Address)) {
 				out[i] = append(out[i], r.NamedAddress)
 			}
 		}

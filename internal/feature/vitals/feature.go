@@ -2,7 +2,6 @@ package vitals
 
 import (
 	"context"
-	"net/netip"
 
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -70,8 +69,8 @@ func (n ofNode) Assess(name model.ServiceName) (s State, service *model.Service)
 	if v == nil || !v.Service.Balance {
 		return State{}, nil
 	}
-	if c := feature.Find[checks](n.Features); c != nil {
-		v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return c.Result(name, a) }
+	if c := feature.Find[model.CheckResults](n.Features); c != nil {
+		v.Checks = c
 	}
 	state := stateOf(v)
 	r := feature.Find[relay](n.Features)
@@ -81,11 +80,6 @@ func (n ofNode) Assess(name model.ServiceName) (s State, service *model.Service)
 		}
 	}
 	return state, v.Service
-}
-
-// checks have the health of endpoints.
-type checks interface {
-	Result(model.ServiceName, netip.Addr) (model.CheckResult, bool)
 }
 
 // relay says why connections of a family are not relayed; empty: they are.
