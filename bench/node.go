@@ -48,8 +48,7 @@ func newNode(ns *netlab.Namespace, record *agent.Record) (*node, error) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	n.applier = apply.New(n.conn, log)
-	n.applier.Observe = n.committed
-	n.applier.Compared = func(_, _ *nft.Ruleset) { n.read = true }
+	n.applier.Observer = observer{node: n}
 	n.agent = agent.New(agent.Config{
 		Load:        func() (*model.Update, error) { return n.next, nil },
 		Node:        config(),
@@ -91,9 +90,18 @@ func (n *node) wait(begin time.Time) (outcome, time.Duration, error) {
 	}
 }
 
-// committed adds up the changes of the transactions of a sync. It does not keep their plans,
+// observer follows the transactions of a node.
+type observer struct {
+	apply.Unobserved
+	node *node
+}
+
+func (o observer) Compared(_, _ *nft.Ruleset) { o.node.read = true }
+
+// Committed adds up the changes of the transactions of a sync. It does not keep their plans,
 // because memory is measured.
-func (n *node) committed(c apply.Commit) {
+func (o observer) Committed(c apply.Commit) {
+	n := o.node
 	n.commits.transactions++
 	n.commits.changes += len(c.Plan.Changes)
 	n.commits.bytes += c.Size.Bytes

@@ -181,7 +181,7 @@ func TestOtherLayouts(t *testing.T) {
 				}
 				a := apply.New(k, slog.New(slog.DiscardHandler))
 				if own && c.owns() {
-					a.Claim = k.Claim
+					a.Owns = true
 				}
 				if _, err := a.Apply(nft.FromNothing(theirs)); err != nil {
 					t.Fatalf("%s: %v", step, err)

@@ -38,6 +38,10 @@ func (k *fakeKernel) breakWith(err error) {
 	k.broken = err
 }
 
+func (k *fakeKernel) Claim() ([]model.Family, error) { return nil, nil }
+
+func (k *fakeKernel) Generation() (uint32, error) { return 1, nil }
+
 func (k *fakeKernel) ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -29,6 +29,14 @@ func BenchmarkQuarantine(b *testing.B) {
 	}
 }
 
+// countingCommits counts transactions.
+type countingCommits struct {
+	apply.Unobserved
+	n *int
+}
+
+func (c countingCommits) Committed(apply.Commit) { *c.n++ }
+
 func benchmarkQuarantine(b *testing.B, n int, cause Cause, refuses bool) {
 	all, next := workload.Services(n, 4), workload.Services(n, 5)
 	names := slices.SortedFunc(maps.Keys(all), model.ServiceName.Compare)
@@ -40,7 +48,7 @@ func benchmarkQuarantine(b *testing.B, n int, cause Cause, refuses bool) {
 		w := newWorkshop(b, netlab.TestNamespace(b))
 		k = &picky{Conn: w.kernel}
 		w.Applier = apply.New(k, w.Log)
-		w.Applier.Observe = func(apply.Commit) { commits++ }
+		w.Applier.Observer = countingCommits{n: &commits}
 		sync := func(cause Cause, services states) {
 			w.pending.update = &model.Update{Services: services, Nodes: nodes}
 			if !w.sync(cause) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
@@ -28,9 +28,9 @@ func (r *relay) process(t *testing.T, record *Record) (w *workshop, read func() 
 	t.Helper()
 	w = newWorkshop(t, r.ns)
 	w.Node, w.Resume = r.Config, record
-	compared := false
-	w.Applier.Compared = func(_, _ *nft.Ruleset) { compared = true }
-	return w, func() bool { return compared }
+	var seen apply.Comparison
+	w.Applier.Observer = &seen
+	return w, func() bool { return seen.Current != nil }
 }
 
 func (r *relay) sync(t *testing.T, w *workshop, cause Cause, of ...int) *Sync {

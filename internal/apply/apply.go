@@ -22,6 +22,10 @@ type Kernel interface {
 	ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error)
 	// Empty reports whether the kernel has none of our tables.
 	Empty() (bool, error)
+	// Claim takes over our tables, and returns the families whose tables are outdated by that.
+	Claim() (outdated []model.Family, err error)
+	// Generation returns the number of the last transaction of any program.
+	Generation() (uint32, error)
 	// Commit carries out a plan in one transaction, or nothing of it. Unless the
 	// generation is [kernel.AnyGeneration] it fails if that is no longer current.
 	// [kernel.OutcomeOf] classifies the error.
@@ -39,23 +43,11 @@ type Kernel interface {
 
 // Applier carries out changes of rules. It is not safe for concurrent use.
 type Applier struct {
-	// Committing, if set, is called before every transaction, and the function that it
-	// returns after it, with the error.
-	Committing func(*plan.Plan) func(error)
-	// Observe, if set, is called after every transaction.
-	Observe func(Commit)
-	// Postponed, if set, is called with the families in which chains or sets remain
-	// for a later change because the kernel still refers to them.
-	Postponed func([]model.Family)
-	// Compared, if set, gets the contents of the kernel and those that are wanted, in
-	// the slots that endpoints keep, when a complete change or [Applier.Plan] has
-	// compared them first. It must not change them.
-	Compared func(current, wanted *nft.Ruleset)
-	// Claim, if set, takes over the tables before a comparison: see [kernel.Conn.Claim].
-	Claim func() (outdated []model.Family, err error)
-	// Generation, if set, returns the number of the last transaction of any program. It is
-	// set where other programs can change our tables.
-	Generation func() (uint32, error)
+	Observer Observer
+	// Owns takes over the tables before a comparison: see [kernel.Conn.Claim].
+	Owns bool
+	// Shared means that other programs can change our tables.
+	Shared bool
 
 	kernel Kernel
 	log    *slog.Logger
@@ -70,6 +62,38 @@ type Applier struct {
 	sweep    *Sweep   // the last one
 }
 
+// Observer follows the work of an [Applier].
+type Observer interface {
+	// Committing is called before every transaction, and the function that it returns after it, with
+	// the error.
+	Committing(*plan.Plan) func(error)
+	// Committed is called after every transaction.
+	Committed(Commit)
+	// Postponed is called with the families in which chains or sets remain for a later change because
+	// the kernel still refers to them.
+	Postponed([]model.Family)
+	// Compared gets the contents of the kernel and those that are wanted, in the slots that endpoints
+	// keep, when a complete change or [Applier.Plan] has compared them first. It must not change them.
+	Compared(current, wanted *nft.Ruleset)
+}
+
+// Unobserved is an [Observer] that does nothing, to be embedded by others.
+type Unobserved struct{}
+
+func (Unobserved) Committing(*plan.Plan) func(error) { return func(error) {} }
+func (Unobserved) Committed(Commit)                  {}
+func (Unobserved) Postponed([]model.Family)          {}
+func (Unobserved) Compared(_, _ *nft.Ruleset)        {}
+
+// Comparison is an [Observer] that keeps what was compared last.
+type Comparison struct {
+	Unobserved
+	Current, Wanted *nft.Ruleset
+}
+
+// Compared implements [Observer].
+func (c *Comparison) Compared(current, wanted *nft.Ruleset) { c.Current, c.Wanted = current, wanted }
+
 // Commit is one transaction as it was sent to the kernel.
 type Commit struct {
 	Plan     *plan.Plan
@@ -80,7 +104,7 @@ type Commit struct {
 
 // New returns an applier.
 func New(k Kernel, log *slog.Logger) *Applier {
-	return &Applier{kernel: k, log: log, departed: make(departed), failed: &plan.Plan{}}
+	return &Applier{Observer: Unobserved{}, kernel: k, log: log, departed: make(departed), failed: &plan.Plan{}}
 }
 
 // Plan returns the plan of a complete change, and the generation of the comparison. It leaves
@@ -92,9 +116,7 @@ func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 		return nil, 0, err
 	}
 	wanted := plan.Settle(current, desired)
-	if a.Compared != nil {
-		a.Compared(current, wanted)
-	}
+	a.Observer.Compared(current, wanted)
 	return plan.Diff(current, wanted).WithoutIdleLanes(), generation, nil
 }
 
@@ -134,7 +156,7 @@ const attempts = 20
 //	done     the next transaction
 //	refused  an error; the contents of the kernel are no longer known
 //	busy     chains and sets are deleted later, or in the end remain
-//	later    another attempt; between two transactions an error, if [Applier.Generation] is set
+//	later    another attempt; between two transactions an error, if the tables are [Applier.Shared]
 //	short    an error
 //	lost     another attempt: what was committed is refused now, or changes nothing
 func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
@@ -201,8 +223,8 @@ type execution struct {
 func (u *execution) attemptChange(n int) (final bool, err error) {
 	if u.delta.Complete {
 		var outdated []model.Family
-		if u.Claim != nil {
-			if outdated, err = u.Claim(); err != nil {
+		if u.Owns {
+			if outdated, err = u.kernel.Claim(); err != nil {
 				return kernel.OutcomeOf(err) != kernel.Lost, err
 			}
 		}
@@ -235,10 +257,10 @@ func (u *execution) attemptChange(n int) (final bool, err error) {
 // tables that others can change, another nftproxy may remove additions of the first one
 // before the second one refers to them, and the kernel would not refuse that.
 func (u *execution) guardTransactions() (err error) {
-	if u.delta.Complete || u.Generation == nil || len(u.todo) < 2 || !u.done.Empty() || u.lost != nil {
+	if u.delta.Complete || !u.Shared || len(u.todo) < 2 || !u.done.Empty() || u.lost != nil {
 		return nil
 	}
-	u.generation, err = u.Generation()
+	u.generation, err = u.kernel.Generation()
 	return err
 }
 
@@ -259,8 +281,8 @@ func (u *execution) compare(outdated []model.Family, attempt int) (err error) {
 		u.generation = kernel.AnyGeneration
 	}
 	u.after = plan.Settle(u.before, u.delta.After)
-	if attempt == 0 && u.Compared != nil {
-		u.Compared(u.before, u.after)
+	if attempt == 0 {
+		u.Observer.Compared(u.before, u.after)
 	}
 	u.planned = plan.DiffOutdated(u.before, u.after, outdated)
 	u.keepBindings(u.planned, u.after)
@@ -295,17 +317,13 @@ func (u *execution) commitNext() error {
 func (u *execution) commitPlan(p *plan.Plan) error { return u.commitPrepared(kernel.Prepared{Plan: p}) }
 
 func (u *execution) commitPrepared(prepared kernel.Prepared) error {
-	p, committed := prepared.Plan, func(error) {}
-	if u.Committing != nil {
-		committed = u.Committing(p)
-	}
+	p := prepared.Plan
+	committed := u.Observer.Committing(p)
 	start := time.Now()
 	size, err := u.kernel.Commit(prepared, u.generation)
 	took := time.Since(start)
 	committed(err)
-	if u.Observe != nil {
-		u.Observe(Commit{Plan: p, Size: size, Duration: took, Err: err})
-	}
+	u.Observer.Committed(Commit{Plan: p, Size: size, Duration: took, Err: err})
 	outcome := kernel.OutcomeOf(err)
 	if outcome == kernel.Done || outcome == kernel.Lost {
 		u.departed.recordPlan(p)
@@ -336,9 +354,6 @@ func (u *execution) isUntouched() bool {
 func (u *execution) postponeRemovals(err error) {
 	u.remains = true
 	u.log.Info("unused chains remain until the next change: the kernel still refers to them", "error", err)
-	if u.Postponed == nil {
-		return
-	}
 	var families []model.Family
 	for _, p := range u.todo {
 		for _, c := range p.Removals().Changes {
@@ -346,7 +361,7 @@ func (u *execution) postponeRemovals(err error) {
 		}
 	}
 	slices.Sort(families)
-	u.Postponed(slices.Compact(families))
+	u.Observer.Postponed(slices.Compact(families))
 }
 
 func (u *execution) recordContent() {

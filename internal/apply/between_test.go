@@ -23,13 +23,13 @@ func TestRepairsBetweenTransactions(t *testing.T) {
 			}
 		}
 		w, other := newWalker(5, k), newFollower(k)
-		w.applier.Generation = func() (uint32, error) { return k.generation, nil }
+		w.applier.Shared = true
 		w.step(t, w.All()...)
 		repairs := 0
 		for range steps / 4 {
 			wanted, _, _ := k.Read() // by the other one
 			commits := 0
-			w.applier.Observe = func(Commit) {
+			w.applier.Observer = following{committed: func(Commit) {
 				if commits++; commits == committed {
 					if p, err := other.applier.Apply(nft.FromNothing(workload.Clone(wanted))); err != nil {
 						t.Error(err)
@@ -37,9 +37,9 @@ func TestRepairsBetweenTransactions(t *testing.T) {
 						repairs++
 					}
 				}
-			}
+			}}
 			w.step(t, w.one())
-			w.applier.Observe = nil
+			w.applier.Observer = Unobserved{}
 			w.compare(t)
 		}
 		if repairs < steps/8 {

@@ -63,6 +63,10 @@ func (k *fake) Read() (*nft.Ruleset, uint32, error) {
 	return workload.Clone(&k.ruleset), k.generation, nil
 }
 
+func (k *fake) Claim() ([]model.Family, error) { return nil, nil }
+
+func (k *fake) Generation() (uint32, error) { return k.generation, nil }
+
 func (k *fake) ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error) { return k.Read() }
 
 func (k *fake) Empty() (bool, error) { return len(k.ruleset.Tables) == 0, nil }

@@ -15,12 +15,31 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
+// following calls its functions.
+type following struct {
+	Unobserved
+	committed func(Commit)
+	postponed func([]model.Family)
+}
+
+func (f following) Committed(c Commit) {
+	if f.committed != nil {
+		f.committed(c)
+	}
+}
+
+func (f following) Postponed(families []model.Family) {
+	if f.postponed != nil {
+		f.postponed(families)
+	}
+}
+
 // TestObserve: the observer gets the transactions that the kernel took and those that
 // it refused, and none where nothing was to do.
 func TestObserve(t *testing.T) {
 	s := newSandbox(t)
 	var seen []Commit
-	s.applier.Observe = func(c Commit) { seen = append(seen, c) }
+	s.applier.Observer = following{committed: func(c Commit) { seen = append(seen, c) }}
 	s.apply(t, workload.Scaled(2))
 	s.apply(t, workload.Scaled(2))
 	if len(seen) != 1 {
@@ -37,7 +56,7 @@ func TestObserve(t *testing.T) {
 	k := newFake()
 	k.fails = func(*plan.Plan) error { return unix.ENOMEM }
 	a := New(k, slog.New(slog.DiscardHandler))
-	a.Observe = s.applier.Observe
+	a.Observer = s.applier.Observer
 	if _, err := a.Apply(nft.FromNothing(workload.Scaled(2))); err == nil {
 		t.Fatal("no error")
 	}
@@ -51,7 +70,7 @@ func TestPostponed(t *testing.T) {
 	k := newFake()
 	a := New(k, slog.New(slog.DiscardHandler))
 	var seen [][]model.Family
-	a.Postponed = func(f []model.Family) { seen = append(seen, f) }
+	a.Observer = following{postponed: func(f []model.Family) { seen = append(seen, f) }}
 	mustApply(t, a, workload.Scaled(2))
 	k.fails = func(p *plan.Plan) error {
 		if p.Removes() {

@@ -40,7 +40,7 @@ func (s *sandbox) owning(t testing.TB) *sandbox {
 	case !ok:
 		t.Skip("tables of this kernel do not outlive their owner")
 	}
-	s.applier.Claim = s.Claim
+	s.applier.Owns = true
 	return s
 }
 

@@ -96,17 +96,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 
 func (w *work) newAgent(s sockets) *agent.Agent {
 	applier := apply.New(s.rules, w.Log)
-	applier.Observe, applier.Postponed = w.metrics.Committed, w.metrics.Postponed
-	if w.node.Counters || w.node.Observe.Refusals() {
-		applier.Committing = func(p *plan.Plan) func(error) {
-			return w.status.Committing(p, counters.Reader{Conn: s.rules}.LastCounts)
-		}
-	}
-	if s.owns {
-		applier.Claim = s.rules.Claim
-	} else {
-		applier.Generation = s.rules.Generation
-	}
+	applier.Observer, applier.Owns, applier.Shared = transactions{work: w, rules: s.rules}, s.owns, !s.owns
 	return agent.New(agent.Config{
 		Await:         w.Source.Await,
 		Load:          w.load,
@@ -123,6 +113,23 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 		Log:           w.Log,
 	})
 }
+
+// transactions counts what is committed, and adds the counters that a transaction ends.
+type transactions struct {
+	apply.Unobserved
+	work  *work
+	rules *kernel.Conn
+}
+
+func (t transactions) Committing(p *plan.Plan) func(error) {
+	if w := t.work; w.node.Counters || w.node.Observe.Refusals() {
+		return w.status.Committing(p, counters.Reader{Conn: t.rules}.LastCounts)
+	}
+	return t.Unobserved.Committing(p)
+}
+
+func (t transactions) Committed(c apply.Commit)          { t.work.metrics.Committed(c) }
+func (t transactions) Postponed(families []model.Family) { t.work.metrics.Postponed(families) }
 
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	w.status = report.New(report.Config{

@@ -33,7 +33,7 @@ func TestAgent(t *testing.T) {
 
 	s := newSet()
 	applier := apply.New(conn, slog.New(slog.DiscardHandler))
-	applier.Observe, applier.Postponed = s.Committed, s.Postponed
+	applier.Observer = measured{set: s}
 	sticky := service("web", "10.96.0.1")
 	sticky.AffinityTimeout = time.Hour
 	begin := time.Now()
@@ -126,3 +126,12 @@ func BenchmarkScrape(b *testing.B) {
 		})
 	}
 }
+
+// measured counts what an applier commits.
+type measured struct {
+	apply.Unobserved
+	set *metrics.Set
+}
+
+func (m measured) Committed(c apply.Commit)          { m.set.Committed(c) }
+func (m measured) Postponed(families []model.Family) { m.set.Postponed(families) }

@@ -122,7 +122,7 @@ func countElements(sizes []render.SetSize) []sample {
 	return out
 }
 
-// Committed counts a transaction: see [apply.Applier.Observe].
+// Committed counts a transaction: see [apply.Observer].
 func (s *Set) Committed(c apply.Commit) {
 	if c.Err != nil {
 		s.rules.failures.WithLabelValues(errorName(c.Err)).Inc()

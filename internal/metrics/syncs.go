@@ -100,8 +100,7 @@ func withoutLocal(by map[model.Family]model.WithoutLocal, families []model.Famil
 	return out
 }
 
-// Postponed counts a removal of chains that must be retried: see
-// [apply.Applier.Postponed].
+// Postponed counts a removal of chains that must be retried: see [apply.Observer].
 func (s *Set) Postponed(families []model.Family) {
 	for _, f := range families {
 		s.syncs.postponed.WithLabelValues(f.String()).Inc()

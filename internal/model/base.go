@@ -147,7 +147,7 @@ func (r *Router) rebuildRoutes() []RouteChange {
 	r.reports, r.staleHealth = newReports(r.reports), true
 	r.contests = newContests[Frontend](byClaim, len(r.winners))
 	r.yielding = make(map[Frontend]struct{})
-	r.overlaps, r.ranges, r.clientLimits, r.slots = make(overlaps), ranges{make(map[rangeAddress]*rangeClaims), make(map[rangeAddress]struct{}), make(map[netip.Addr]map[ServiceName]struct{})}, newAllotment[limitAsk](budget.ClientLimits), newAllotment[slotAsk](budget.MaglevSlotsNode)
+	r.overlaps, r.ranges, r.clientLimits, r.slots = make(overlaps), ranges{make(map[rangeAddress]*rangeClaims), make(map[rangeAddress]struct{}), make(map[netip.Addr]map[ServiceName]struct{})}, newAllotment(budget.ClientLimits), newAllotment(budget.MaglevSlotsNode)
 	r.echoes, r.unanswered = newContests[netip.Addr](byEcho, 0), make(map[Family]int)
 	r.withoutLocal, r.balances, r.namespaces = make(map[Family]WithoutLocal), 0, make(map[string]int)
 	states := make(map[ServiceName]ServiceState, len(services))

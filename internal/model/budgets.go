@@ -10,51 +10,68 @@ import (
 	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
-// request is what a Service asks of a budget. It depends on the Service alone; the zero value asks for
-// nothing.
-type request interface {
-	comparable
-	age() int64
-	alone() int                       // what the Service gets if there are no others
-	cost() int                        // of that
-	fit(left int) (granted, cost int) // what it gets of the rest of the budget
+// request is what a Service asks of a budget: things of a size each, or of a smaller one. It depends on
+// the Service alone, neither on its endpoints nor on the node, so that all nodes agree. It is
+// comparable; the zero value asks for nothing.
+type request struct {
+	created int64
+	n       int
+	size    int // one of [MaglevSizes], or 1
 }
 
+// largestFitting returns the largest size that is not larger than the one asked for and with which
+// all things fit into a part of a budget; zero: none.
+func (r request) largestFitting(left int) int {
+	sizes := MaglevSizes
+	if r.size == 1 {
+		sizes = []uint32{1}
+	}
+	for _, size := range slices.Backward(sizes) {
+		if n := int(size); n <= r.size && n*r.n <= left {
+			return n
+		}
+	}
+	return 0
+}
+
+// alone returns the size that the Service gets if there are no others, and cost what that takes.
+func (r request) alone() int { return r.largestFitting(budget.MaglevSlots) }
+func (r request) cost() int  { return r.n * r.alone() }
+
 // allotment is the parts of a budget that Services get. The oldest Services get what they ask for.
-type allotment[R request] struct {
+type allotment struct {
 	budget  int
-	asking  map[ServiceName]R
+	asking  map[ServiceName]request
 	total   int                 // cost, if each Service were alone
-	reduced map[ServiceName]int // what Services get that get less than they got alone
+	reduced map[ServiceName]int // sizes that Services get that get less than they got alone
 	stale   bool
 }
 
-func newAllotment[R request](budget int) allotment[R] {
-	return allotment[R]{budget: budget, asking: make(map[ServiceName]R)}
+func newAllotment(budget int) allotment {
+	return allotment{budget: budget, asking: make(map[ServiceName]request)}
 }
 
-func (b *allotment[R]) setRequest(name ServiceName, r R) {
+func (b *allotment) setRequest(name ServiceName, r request) {
 	before := b.asking[name]
 	if r == before {
 		return
 	}
-	var nothing R
 	b.total += r.cost() - before.cost()
-	if b.asking[name] = r; r == nothing {
+	if b.asking[name] = r; r == (request{}) {
 		delete(b.asking, name)
 	}
 	b.stale = b.stale || b.total > b.budget || len(b.reduced) > 0
 }
 
-// shareOf returns what a Service with a request gets.
-func (b *allotment[R]) shareOf(name ServiceName, r R) int {
+// shareOf returns the size that a Service with a request gets.
+func (b *allotment) shareOf(name ServiceName, r request) int {
 	if n, ok := b.reduced[name]; ok {
 		return n
 	}
 	return r.alone()
 }
 
-func (b *allotment[R]) divide() (changed []ServiceName) {
+func (b *allotment) divide() (changed []ServiceName) {
 	if !b.stale {
 		return nil
 	}
@@ -70,29 +87,28 @@ func (b *allotment[R]) divide() (changed []ServiceName) {
 	return changed
 }
 
-func (b *allotment[R]) chooseReduced() map[ServiceName]int {
+func (b *allotment) chooseReduced() map[ServiceName]int {
 	if b.total <= b.budget {
 		return nil
 	}
 	all := slices.SortedFunc(maps.Keys(b.asking), func(x, y ServiceName) int {
-		return cmp.Or(compareAge(b.asking[x].age(), b.asking[y].age()), x.Compare(y))
+		return cmp.Or(compareAge(b.asking[x].created, b.asking[y].created), x.Compare(y))
 	})
 	reduced, left := make(map[ServiceName]int), b.budget
 	for _, name := range all {
 		r := b.asking[name]
-		granted, cost := r.fit(left)
-		if left -= cost; granted < r.alone() {
-			reduced[name] = granted
+		size := r.largestFitting(min(left, budget.MaglevSlots))
+		if left -= r.n * size; size < r.alone() {
+			reduced[name] = size
 		}
 	}
 	return reduced
 }
 
 func (r *Router) askBudgets(name ServiceName, s *Service) {
-	var limits limitAsk
-	var slots slotAsk
+	var limits, slots request
 	if s != nil {
-		limits, slots = s.limitAsk(), s.slotAsk(r.base.config.Scheduler)
+		limits, slots = s.askForLimits(), s.askForSlots(r.base.config.Scheduler)
 	}
 	r.clientLimits.setRequest(name, limits)
 	r.slots.setRequest(name, slots)
@@ -107,36 +123,21 @@ func (r *Router) settleBudgets(touched map[Frontend]*Route) {
 	}
 }
 
-// limitAsk is the request of a Service for limits per client, which have a budget (4.94). In the kernel
+// askForLimits returns the request for limits per client, which have a budget (4.94). In the kernel
 // each limit is a chain and a set, which the kernel walks to find one by its name, and elements with
 // verdicts, which it visits when another one is added. A Service gets all of its limits, or none.
-type limitAsk struct {
-	created int64
-	limits  int
-}
-
-func (a limitAsk) age() int64 { return a.created }
-func (a limitAsk) alone() int { return a.limits }
-func (a limitAsk) cost() int  { return a.limits }
-
-func (a limitAsk) fit(left int) (granted, cost int) {
-	if a.limits > left {
-		return 0, 0
-	}
-	return a.limits, a.limits
-}
-
-func (s *Service) limitAsk() (a limitAsk) {
+func (s *Service) askForLimits() request {
+	n := 0
 	if s.Extra().Limits.ConnectionsPerClient > 0 {
-		a.limits++
+		n++
 	}
 	if s.Extra().Limits.RatePerClient.Amount > 0 {
-		a.limits++
+		n++
 	}
-	if a.limits > 0 {
-		a.created = s.Created
+	if n == 0 {
+		return request{}
 	}
-	return a
+	return request{s.Created, n, 1}
 }
 
 func (s *Service) withoutClientLimits() (*Service, []Notice) {
@@ -150,24 +151,16 @@ func (s *Service) withoutClientLimits() (*Service, []Notice) {
 // and tables of 131,071 slots took 0.6 GB of memory on every node, and a change of one of
 // its endpoints 2 s of processor time (measured on 6.18).
 
-// slotAsk is the request of a Service for tables of slots. It depends on the Service alone, neither on its
-// endpoints nor on the node, and so do the sizes of tables: they are the same on all nodes.
-// It is comparable; the zero value asks for nothing.
-type slotAsk struct {
-	created int64
-	tables  int // that frontends can have
-	size    int // slots of each
-}
-
-func (s *Service) slotAsk(byDefault Scheduler) slotAsk {
+// askForSlots returns the request for tables of slots, as many as frontends can have.
+func (s *Service) askForSlots(byDefault Scheduler) request {
 	tables := 0
 	if cmp.Or(s.Scheduler, byDefault).IsMaglev() {
 		tables = s.maglevTables()
 	}
 	if tables == 0 {
-		return slotAsk{}
+		return request{}
 	}
-	return slotAsk{s.Created, tables, s.MaglevSize(0)}
+	return request{s.Created, tables, s.MaglevSize(0)}
 }
 
 // maglevTables returns the most tables that the frontends of the Service have on a node:
@@ -217,33 +210,13 @@ func count[E any](all []E, is func(E) bool) (n int) {
 	return n
 }
 
-// largestFitting returns the largest size that is not larger than the one asked for and with which
-// all tables fit into so many slots; zero: none.
-func (a slotAsk) largestFitting(slots int) int {
-	for _, size := range slices.Backward(MaglevSizes) {
-		if n := int(size); n <= a.size && n*a.tables <= slots {
-			return n
-		}
-	}
-	return 0
-}
-
-func (a slotAsk) age() int64 { return a.created }
-func (a slotAsk) alone() int { return a.largestFitting(budget.MaglevSlots) }
-func (a slotAsk) cost() int  { return a.tables * a.alone() }
-
-func (a slotAsk) fit(left int) (granted, cost int) {
-	size := a.largestFitting(min(left, budget.MaglevSlots))
-	return size, size * a.tables
-}
-
 // fitTables returns the Service with tables that fit into the budgets, and a notice if
 // they are smaller than it asks for. Without room for the smallest tables it has
 // source-hash, which takes a slot for each endpoint and sends a client to the same one on
 // all nodes, too. asked is the Service with all its families.
 func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
-	a := asked.slotAsk(r.base.config.Scheduler)
-	if a == (slotAsk{}) {
+	a := asked.askForSlots(r.base.config.Scheduler)
+	if a == (request{}) {
 		return s, nil
 	}
 	size := r.slots.shareOf(s.Name, a)
@@ -257,7 +230,7 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 	return out, []Notice{newNotice(s.Object(), ManySlots, "%s", a.explainSize(s, size))}
 }
 
-func (a slotAsk) explainSize(s *Service, size int) string {
+func (a request) explainSize(s *Service, size int) string {
 	limit, remedy := s.Words().Sprintf("the %d of a Service", budget.MaglevSlots), s.Words().Text("split the Service")
 	if size < a.alone() {
 		limit, remedy = s.Words().Sprintf("what older Services leave of %d", budget.MaglevSlotsNode), "ask for smaller tables in these"
@@ -266,8 +239,8 @@ func (a slotAsk) explainSize(s *Service, size int) string {
 	if size > 0 {
 		effect, remedy = fmt.Sprintf("each has %d", size), s.askFor(size)+", or "+remedy
 	}
-	tables := fmt.Sprintf("%d tables of %d slots exceed", a.tables, a.size)
-	if a.tables == 1 {
+	tables := fmt.Sprintf("%d tables of %d slots exceed", a.n, a.size)
+	if a.n == 1 {
 		tables = fmt.Sprintf("a table of %d slots exceeds", a.size)
 	}
 	return fmt.Sprintf("%s %s: %s; %s", tables, limit, effect, remedy)

@@ -134,5 +134,5 @@ func (r *Router) Fill(states map[ServiceName]ServiceState, size int, each func([
 // sharesBudgets reports whether other Services decide about parts of the rules of this one, so
 // that all must be known before: see settleBudgets and settleRanges.
 func (s *ServiceState) sharesBudgets(byDefault Scheduler) bool {
-	return s.Service != nil && (s.Service.Extras != nil || s.Service.slotAsk(byDefault) != slotAsk{})
+	return s.Service != nil && (s.Service.Extras != nil || s.Service.askForSlots(byDefault) != request{})
 }

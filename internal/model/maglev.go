@@ -73,7 +73,7 @@ func maglevNotices(s, asked *Service, routes []Route, byDefault Scheduler, fitte
 func (s *Service) adviseLargerTables(endpoints int) string {
 	i, _ := slices.BinarySearch(MaglevSizes, uint32(evenSlots*endpoints))
 	size := MaglevSizes[min(i, len(MaglevSizes)-1)]
-	a := slotAsk{tables: max(1, s.maglevTables()), size: int(size)}
+	a := request{n: max(1, s.maglevTables()), size: int(size)}
 	if fits := a.alone(); fits > s.MaglevSize(endpoints) {
 		return "; " + s.askFor(fits)
 	}

@@ -28,8 +28,8 @@ type RouteChange struct {
 type Router struct {
 	registry
 	frontends
-	clientLimits allotment[limitAsk]
-	slots        allotment[slotAsk]
+	clientLimits allotment
+	slots        allotment
 	soon         *announced // nil: no digest is
 }
 

@@ -94,13 +94,13 @@ func Compare(conn *kernel.Conn, log *slog.Logger, r *model.Routing, stays Stayin
 	if err != nil {
 		return nil, nil, err
 	}
-	var current, wanted *nft.Ruleset
-	a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
+	var seen apply.Comparison
+	a.Observer = &seen
 	p, _, err := a.Plan(rules)
 	if err != nil {
 		return nil, nil, err
 	}
-	return p, changes.Count(changes.Rules(current, wanted, p, objects), p), nil
+	return p, changes.Count(changes.Rules(seen.Current, seen.Wanted, p, objects), p), nil
 }
 
 const (

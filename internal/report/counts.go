@@ -210,7 +210,7 @@ func newCarried() carried {
 }
 
 // Committing reads the counts that a plan ends, with [counters.Reader.LastCounts], and adds them
-// to the counts of the process if the plan is committed: see [apply.Applier.Committing].
+// to the counts of the process if the plan is committed: see [apply.Observer].
 func (s *counterCache) Committing(p *plan.Plan, read func(*plan.Plan) ([]counters.Element, error)) (committed func(error)) {
 	refusals := s.endingRefusals(p)
 	if !endsCounts(p) {

@@ -89,8 +89,8 @@ func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Sid
 			}
 		}
 	}
-	var current, wanted *nft.Ruleset
-	a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
+	var seen apply.Comparison
+	a.Observer = &seen
 	o.ShowPhase(c, "rendering %d frontends", len(to.Routing.Routes))
 	rules, err := report.Rules(a, to.Routing, o.Running.Stays)
 	if err != nil {
@@ -104,7 +104,7 @@ func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Sid
 	if o.Quiet {
 		return &outcome{plan: p}, nil
 	}
-	return &outcome{plan: p, services: changes.Count(changes.Rules(current, wanted, p, to.Snapshot), p), words: to.Snapshot.Words()}, nil
+	return &outcome{plan: p, services: changes.Count(changes.Rules(seen.Current, seen.Wanted, p, to.Snapshot), p), words: to.Snapshot.Words()}, nil
 }
 
 // load adds all rules to a kernel without our tables, and shows how far it is.

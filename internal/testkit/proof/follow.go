@@ -55,6 +55,10 @@ type memory struct {
 }
 
 // ReadExpecting implements [apply.Kernel].
+func (m *memory) Claim() ([]model.Family, error) { return nil, nil }
+
+func (m *memory) Generation() (uint32, error) { return 1, nil }
+
 func (m *memory) ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error) {
 	return workload.Clone(&m.current), 0, nil
 }
