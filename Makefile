@@ -134,6 +134,10 @@ prove: ## prove the rules of SERVICES=10000 Services, and of SEEDS=100 random wo
 prove-mutants: ## check that the proof catches MUTANTS=200 mistakes in the source, drawn by MUTANT_SEED=1; goes on where it was (half an hour)
 	go test -vet=off -count=1 -v -timeout 6h ./golden -run '^TestMutants$$' -mutants $(or $(MUTANTS),200) -mutant-seed $(or $(MUTANT_SEED),1)
 
+.PHONY: simulate
+simulate: ## run the process on models of a machine, with SEEDS=1000 random lists of events; SEED=7 is the first seed, and a failure replays with SEEDS=1 and its seed
+	GOGC=400 go test -vet=off -count=1 -v -timeout 12h ./internal/testkit/simulation -run '^TestSimulation$$' -seeds $(or $(SEEDS),1000) -seed $(or $(SEED),1)
+
 .PHONY: worlds
 worlds: ## compare random worlds with the kernel and real packets; WORLDS=300 is how many, STEPS=8 how long each lasts (default 2), SEED=7 the seed of the first (default: random); a failure replays with WORLDS=1 and its seed
 	scripts/install-packages $(LAB)

@@ -146,7 +146,7 @@ func (t *table) deleteSet(name string) error {
 func (t *table) deleteChain(name string) error {
 	leads := func(o op) bool { return o.verdict.chain == name }
 	for _, c := range t.chains {
-		if slices.ContainsFunc(slices.Concat(c.rules...), leads) {
+		if slices.ContainsFunc(c.rules, func(rule []op) bool { return slices.ContainsFunc(rule, leads) }) {
 			return fmt.Errorf("chain %q leads to chain %q, which is to be deleted", c.name, name)
 		}
 	}

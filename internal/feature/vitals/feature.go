@@ -10,14 +10,19 @@ import (
 )
 
 // Kind makes the feature.
-type Kind struct{}
+type Kind struct {
+	Links Links // nil: those of the kernel
+}
 
 // New implements [feature.Kind]. Programs run as root: only the operator, who starts nftproxy, names one.
-func (Kind) New(n *feature.Node) feature.Feature {
+func (k Kind) New(n *feature.Node) feature.Feature {
 	if !n.Files {
 		return nil
 	}
-	return newActor(n, ofNode{n}, host.Neighbourhood{Log: n.Log})
+	if k.Links == nil {
+		k.Links = host.Neighbourhood{Log: n.Log}
+	}
+	return newActor(n, ofNode{n}, k.Links)
 }
 
 // FollowSync implements [feature.Observer]: it notes the Balances that a sync changes. All of them are new in the first one.

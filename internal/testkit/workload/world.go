@@ -27,14 +27,20 @@ type World struct {
 }
 
 func NewWorld(seed uint64) *World {
-	return &World{
-		R:        rand.New(rand.NewPCG(seed, 0)),
-		lists:    rand.New(rand.NewPCG(seed, 1)),
-		observe:  rand.New(rand.NewPCG(seed, 2)),
+	w := &World{
 		services: make(map[int]*model.Service),
 		slices:   make(map[int][]*model.EndpointSlice),
 		Config:   model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}},
 	}
+	w.Reseed(seed)
+	return w
+}
+
+// Reseed makes the further changes depend on a seed alone, and not on those before.
+func (w *World) Reseed(seed uint64) {
+	w.R = rand.New(rand.NewPCG(seed, 0))
+	w.lists = rand.New(rand.NewPCG(seed, 1))
+	w.observe = rand.New(rand.NewPCG(seed, 2))
 }
 
 // Step changes something and returns the ruleset for the result.

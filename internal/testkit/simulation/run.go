@@ -1,0 +1,489 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/bytecode"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
+)
+
+// Event is something that happens to a machine. What it does depends on its number, and on what has
+// happened before.
+type Event struct {
+	Kind   Kind
+	Number uint64
+}
+
+// Kind is a kind of event.
+type Kind uint8
+
+// Kinds of events.
+const (
+	Replace    Kind = iota // a Service gets other settings and endpoints
+	Remove                 // a Service
+	Several                // Services are replaced together
+	Move                   // addresses of the machine come and go
+	Hide                   // a part of the source cannot be read
+	Unhide                 // it can be read again
+	Unreadable             // the whole source cannot be read
+	Readable               // it can be read again
+	Disturb                // another program changes the rules
+	Miss                   // likewise, and the message about it is lost
+	Fail                   // the next transaction has a fault
+	Refuse                 // the kernel refuses the elements of a Service
+	Open                   // UDP clients open connections
+	Bind                   // a client is bound to an endpoint
+	Interrupt              // the next listing of connection tracking is interrupted
+	Toggle                 // an interface goes down or comes up
+	Relink                 // an interface is deleted and made again
+	TakeOff                // an address is taken off an interface
+	Pass                   // time passes
+	Stop                   // the process ends in order, and another one starts
+	Kill                   // the process is killed, and another one starts
+	CrashSoon              // the process ends in the middle of its next transaction
+	CrashAt                // the process ends in the middle of its next change of an address
+	Settle                 // all faults end, and everything is compared
+	Prove                  // likewise, and packets are followed
+	numKinds
+)
+
+func (k Kind) String() string {
+	return [numKinds]string{"replace", "remove", "several", "move", "hide", "unhide", "unreadable", "readable", "disturb", "miss", "fail", "refuse",
+		"open", "bind", "interrupt", "toggle", "relink", "take off", "pass", "stop", "kill", "crash soon", "crash at", "settle", "prove"}[k]
+}
+
+// weights are how often kinds of events are drawn.
+var weights = [numKinds]int{
+	Replace: 60, Remove: 10, Several: 10, Move: 4, Hide: 2, Unhide: 2, Unreadable: 2, Readable: 4, Disturb: 6, Miss: 2, Fail: 14, Refuse: 1,
+	Open: 14, Bind: 8, Interrupt: 2, Toggle: 4, Relink: 2, TakeOff: 2, Pass: 12, Stop: 4, Kill: 3, CrashSoon: 4, CrashAt: 1, Settle: 24,
+}
+
+// proofs is how many seeds there are for each one with a proof at its end: it takes as long as the rest.
+const proofs = 8
+
+// Draw returns the events of a seed: three crashes at least, and at the end a comparison.
+func Draw(seed uint64, n int) []Event {
+	r := rand.New(rand.NewPCG(seed, 3))
+	sum := 0
+	for _, w := range weights {
+		sum += w
+	}
+	out := make([]Event, 0, n)
+	for len(out) < n {
+		x := r.IntN(sum)
+		k := Kind(0)
+		for ; x >= weights[k]; k++ {
+			x -= weights[k]
+		}
+		out = append(out, Event{k, r.Uint64()})
+	}
+	for i := range 3 {
+		out[n/4*(i+1)] = Event{[]Kind{Kill, CrashSoon, CrashAt}[r.IntN(3)], r.Uint64()}
+	}
+	end := Settle
+	if seed%proofs == 0 {
+		end = Prove
+	}
+	return append(out, Event{end, r.Uint64()})
+}
+
+// Result is what has happened in a run.
+type Result struct {
+	Trace   []uint64 // a hash of each transaction
+	Crashes int
+	At      int   // the event at which something was wrong
+	Err     error // what was wrong; nil: nothing
+}
+
+type run struct {
+	*Machine
+	world    *world
+	settings settings
+	process  *process
+	crashes  int
+	wanted   *wanted // by the newest objects and settings; nil: they have changed since
+	// unchecked means that the kernel may have refused a Service: only a comparison after an hour tries again.
+	unchecked bool
+}
+
+// Run lets events happen to a machine that starts with the objects of a seed. It must be called in a bubble
+// of testing/synctest.
+func Run(seed uint64, events []Event, log *slog.Logger, directory string) (out Result) {
+	w := newWorld(seed)
+	r := &run{world: w, Machine: &Machine{Tables: NewTables(w.owners), Flows: &Flows{}, Links: NewLinks(links...), begun: time.Now(), log: log}}
+	r.directory = directory
+	r.settings = w.configure(seed)
+	r.addresses, _ = w.move(seed, nil)
+	r.publish()
+	r.process = r.start(r.settings)
+	synctest.Wait()
+	for i, e := range events {
+		if out.Err = r.happen(e); out.Err == nil {
+			out.Err = r.revive()
+		}
+		if out.Err == nil {
+			out.Err = r.Tables.broken
+		}
+		if out.At = i; out.Err != nil {
+			break
+		}
+	}
+	r.process.kill()
+	if err := r.awaitEnd(); out.Err == nil {
+		out.Err = err
+	}
+	out.Trace, out.Crashes = r.Tables.trace, r.crashes
+	return out
+}
+
+// publish makes the objects of the world those that the source reads.
+func (r *run) publish() {
+	r.wanted = nil
+	r.objects.set(func() { r.objects.snapshot = r.world.Snapshot() })
+	r.notify()
+}
+
+func (r *run) notify() {
+	if r.process != nil {
+		r.process.feed.notify()
+	}
+	synctest.Wait()
+}
+
+// awaitEnd waits until all goroutines of the process have ended.
+func (r *run) awaitEnd() error {
+	select {
+	case <-r.process.ended:
+		synctest.Wait()
+		return nil
+	case <-time.After(time.Minute):
+		return errors.New("goroutines of a process that was ended are left after a minute")
+	}
+}
+
+// revive starts another process if one has crashed.
+func (r *run) revive() error {
+	synctest.Wait()
+	for r.process.crashed.Load() {
+		r.crashes++
+		if err := r.restart(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) restart() error {
+	if err := r.awaitEnd(); err != nil {
+		return err
+	}
+	if err := r.process.err; err != nil && !r.process.crashed.Load() {
+		return fmt.Errorf("the process has failed: %w", err)
+	}
+	r.process = r.start(r.settings)
+	synctest.Wait()
+	return nil
+}
+
+// happen lets an event happen.
+func (r *run) happen(e Event) error {
+	dice := rand.New(rand.NewPCG(e.Number, 5))
+	switch e.Kind {
+	case Replace, Remove, Several, Move:
+		r.edit(e, dice)
+	case Hide, Unhide, Unreadable, Readable:
+		r.blind(e.Kind, dice)
+	case Disturb, Miss:
+		r.Tables.Disturb(e.Kind == Miss, func(rules *nft.Ruleset) { vandalize(rules, dice) })
+	case Fail:
+		r.Tables.Fail(drawFault(dice))
+	case Refuse:
+		r.unchecked = true
+		r.Tables.Refuse(workload.ServiceName(dice.IntN(services)))
+	case Open, Bind:
+		r.meet(e.Kind, dice)
+	case Interrupt:
+		r.Flows.mu.Lock()
+		r.Flows.interrupted = true
+		r.Flows.mu.Unlock()
+	case Toggle:
+		r.Links.toggle(links[dice.IntN(len(links))])
+	case Relink:
+		r.Links.replace(links[dice.IntN(len(links))])
+	case TakeOff:
+		r.Links.takeOff(dice.IntN(100))
+	case Pass:
+		pass([]time.Duration{time.Millisecond, 50 * time.Millisecond, time.Second, 20 * time.Second, 2 * time.Minute, 3 * time.Hour}[dice.IntN(6)])
+	case Stop:
+		r.process.stop()
+		r.change(dice)
+		return r.restart()
+	case Kill:
+		r.process.kill()
+		r.change(dice)
+	case CrashSoon:
+		r.Tables.Fail(Fault{CrashBefore: dice.IntN(2) == 0, CrashAfter: true})
+	case CrashAt:
+		r.Links.mu.Lock()
+		r.Links.crashes = true
+		r.Links.mu.Unlock()
+	case Settle, Prove:
+		return r.settle(e.Kind == Prove)
+	}
+	synctest.Wait()
+	return nil
+}
+
+// pass lets time pass.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// edit changes the objects, or the addresses of the machine.
+func (r *run) edit(e Event, dice *rand.Rand) {
+	switch e.Kind {
+	case Remove:
+		r.world.Remove(dice.IntN(services))
+	case Several:
+		for range 2 + dice.IntN(6) {
+			r.world.replace(dice.Uint64(), dice.IntN(services))
+		}
+	case Move:
+		now, changed := r.world.move(e.Number, r.addresses)
+		r.addresses, r.wanted = now, nil
+		for _, a := range changed {
+			r.process.interfaces.Event(a, r.settings.Node)
+		}
+		return
+	default:
+		r.world.replace(dice.Uint64(), dice.IntN(services))
+	}
+	r.publish()
+}
+
+// blind changes what can be read of the source.
+func (r *run) blind(k Kind, dice *rand.Rand) {
+	r.objects.set(func() {
+		switch k {
+		case Hide:
+			r.objects.hidden = make(map[model.ServiceName]bool)
+			for range 1 + dice.IntN(5) {
+				r.objects.hidden[workload.ServiceName(dice.IntN(services))] = true
+			}
+		case Unhide:
+			r.objects.hidden = nil
+		case Unreadable:
+			r.objects.unreadable = unix.EIO
+		case Readable:
+			r.objects.unreadable = nil
+		}
+	})
+	r.notify()
+}
+
+// change changes what may change while no process runs.
+func (r *run) change(dice *rand.Rand) {
+	if dice.IntN(2) == 0 {
+		r.settings = r.world.configure(dice.Uint64())
+	}
+	for range dice.IntN(3) {
+		if i := dice.IntN(services); dice.IntN(3) == 0 {
+			r.world.Remove(i)
+		} else {
+			r.world.replace(dice.Uint64(), i)
+		}
+	}
+	r.wanted = nil
+	r.objects.set(func() { r.objects.snapshot = r.world.Snapshot() })
+	if dice.IntN(4) == 0 {
+		r.Tables.Disturb(false, func(rules *nft.Ruleset) { vandalize(rules, dice) })
+	}
+	if dice.IntN(3) == 0 {
+		pass(time.Duration(dice.IntN(100)) * time.Minute)
+	}
+}
+
+// drawFault draws a fault of a transaction.
+func drawFault(dice *rand.Rand) Fault {
+	before := []error{unix.EINTR, unix.ENOBUFS, unix.ENOMEM, unix.ERESTART, unix.EAGAIN, kernel.ErrNoAnswer}
+	after := []error{unix.ENOBUFS, unix.EINTR, kernel.ErrNoAnswer}
+	switch dice.IntN(5) {
+	case 0:
+		return Fault{Removal: unix.EBUSY}
+	case 1, 2:
+		return Fault{After: after[dice.IntN(len(after))]}
+	}
+	return Fault{Before: before[dice.IntN(len(before))]}
+}
+
+// vandalize changes our rules as another program may.
+func vandalize(rules *nft.Ruleset, dice *rand.Rand) {
+	if len(rules.Tables) == 0 {
+		return
+	}
+	t := rules.Tables[dice.IntN(len(rules.Tables))]
+	switch dice.IntN(4) {
+	case 0:
+		rules.Tables = nil
+	case 1:
+		rules.Tables = slices.DeleteFunc(rules.Tables, func(o *nft.Table) bool { return o == t })
+	case 2:
+		for _, s := range t.Sets {
+			if s.Name == nft.ServicesMap {
+				s.Elements = nil
+			}
+		}
+	default:
+		for _, s := range t.Sets {
+			if n := len(s.Elements); s.Name == nft.ServicesMap && n > 0 {
+				i := dice.IntN(n)
+				s.Elements = slices.Delete(s.Elements, i, i+1)
+			}
+		}
+	}
+}
+
+// meet lets packets of clients arrive.
+func (r *run) meet(k Kind, dice *rand.Rand) {
+	if k == Bind {
+		r.bind(dice)
+		return
+	}
+	w := r.newest()
+	var frontends []model.Frontend
+	for route := range w.router.Each {
+		if f := route.Frontend; f.Protocol == model.UDP && f.Address.IsValid() && !f.IsRange() && !f.Address.IsUnspecified() {
+			frontends = append(frontends, f)
+		}
+	}
+	slices.SortFunc(frontends, func(a, b model.Frontend) int { return strings.Compare(a.String(), b.String()) })
+	for range min(3, len(frontends)) {
+		f := frontends[dice.IntN(len(frontends))]
+		client := netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + dice.IntN(100))})
+		if f.Address.Is6() {
+			client = netip.MustParseAddr(fmt.Sprintf("2001:db8:9::%x", 1+dice.IntN(100)))
+		}
+		r.send(f, client, dice)
+	}
+}
+
+// send follows a packet of UDP through the rules, and notes the flow that it leaves.
+func (r *run) send(f model.Frontend, client netip.Addr, dice *rand.Rand) {
+	r.Tables.mu.Lock()
+	m := bytecode.Machine{Rules: &r.Tables.rules, Local: r.addresses, Out: "eth0"}
+	results := m.Follow(bytecode.Packet{Protocol: uint8(model.UDP), Source: client, SourcePort: 40000, Destination: f.Address, Port: f.Port, In: "eth0"})
+	r.Tables.mu.Unlock()
+	bytecode.Sort(results)
+	if got := results[dice.IntN(len(results))]; got.Verdict == bytecode.Pass && !got.Redirected {
+		r.Flows.open(client, netip.AddrPortFrom(f.Address, f.Port), got.To)
+	}
+}
+
+// bind binds a client to an endpoint that a frontend with affinity has, as packets do.
+func (r *run) bind(dice *rand.Rand) {
+	r.Tables.mu.Lock()
+	defer r.Tables.mu.Unlock()
+	for _, t := range r.Tables.current.Tables {
+		for s := range bindingsOf(t) {
+			endpoints := t.Set(nft.EndpointsOf(s.Name))
+			if s.Name == nft.SharedAffinityMap || endpoints == nil || len(endpoints.Elements) == 0 {
+				continue
+			}
+			e := endpoints.Elements[dice.IntN(len(endpoints.Elements))]
+			value := nft.Value{Endpoint: netip.AddrPortFrom(e.Key.Source, uint16(e.Key.Slot))}
+			e.Key.Source, e.Key.Slot = netip.AddrFrom4([4]byte{203, 0, 113, byte(dice.IntN(100))}), 0
+			if e.Key.Address.Is6() {
+				e.Key.Source = netip.MustParseAddr(fmt.Sprintf("2001:db8:9::%x", 1+dice.IntN(100)))
+			}
+			if !slices.ContainsFunc(s.Elements, func(o nft.Element) bool { return o.Key == e.Key }) {
+				s.Elements = append(s.Elements, nft.Element{Key: e.Key, Value: value})
+				s.Sort()
+			}
+		}
+	}
+}
+
+// newest is what the newest objects ask for.
+func (r *run) newest() *wanted {
+	if r.wanted == nil {
+		c := r.settings.Node
+		c.InterfaceAddresses = r.addresses
+		r.wanted = want(r.objects.snapshot, c)
+	}
+	return r.wanted
+}
+
+// rest is how long all faults are over before everything is compared: longer than any pause.
+const rest = 3 * time.Minute
+
+// settle ends all faults, and compares everything at rest.
+func (r *run) settle(prove bool) error {
+	r.Tables.Heal()
+	r.Links.raise()
+	r.objects.set(func() { r.objects.hidden, r.objects.unreadable = nil, nil })
+	r.notify()
+	for pause := rest; ; {
+		if r.unchecked {
+			pause += 2 * time.Hour
+		}
+		pass(pause)
+		if !r.process.crashed.Load() {
+			break
+		}
+		if err := r.revive(); err != nil {
+			return err
+		}
+	}
+	r.unchecked = false
+	return r.check(prove)
+}
+
+// check compares everything with what the newest objects ask for.
+func (r *run) check(prove bool) error {
+	p := r.process
+	if p.failure != nil {
+		return fmt.Errorf("the last sync has failed: %w", p.failure)
+	}
+	if s := p.agent.State(); !s.Pending.IsZero() {
+		return fmt.Errorf("no sync since %s", s.Pending)
+	}
+	if still, ok := p.cleaner.Still().(*sync.Mutex); ok {
+		if !still.TryLock() {
+			return errors.New("the lock of connection tracking is held at rest")
+		}
+		still.Unlock()
+	}
+	w := r.newest()
+	if wrong := compareRules(r.Tables.Held(), w.rules); len(wrong) > 0 {
+		slices.Sort(wrong)
+		return fmt.Errorf("rules differ from those of the newest objects:\n%s", strings.Join(wrong[:min(len(wrong), 10)], "\n"))
+	}
+	if err := errors.Join(checkLinks(r.Links, w), checkFlows(r.Flows, w)); err != nil || !prove {
+		return err
+	}
+	return w.prove(r.Tables)
+}
+
+// testDirectory returns an empty directory in memory, if the system has one there.
+func testDirectory() (string, error) {
+	if dir, err := os.MkdirTemp("/dev/shm", "simulation"); err == nil {
+		return dir, nil
+	}
+	return os.MkdirTemp("", "simulation")
+}

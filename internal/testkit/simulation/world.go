@@ -1,0 +1,100 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
+)
+
+// services is the number of Services that there may be.
+const services = 50
+
+// world is the objects and settings that change. Each change depends on a number alone.
+type world struct {
+	*workload.World
+	owners bool
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{World: workload.NewWorld(seed)}
+	w.owners = w.R.IntN(2) == 0
+	for i := range services {
+		w.replace(seed+uint64(i), i)
+	}
+	return w
+}
+
+// links are the interfaces that may have addresses of Balances.
+var links = []string{"eth1", "eth2"}
+
+// Every tenth Service is a Balance whose connections are relayed, and every tenth one whose addresses are
+// announced.
+const kinds, relayed, announced = 10, 3, 5
+
+// replace draws a Service with its endpoints.
+func (w *world) replace(seed uint64, i int) {
+	w.Reseed(seed)
+	w.Replace(i)
+	s := w.States(i)[workload.ServiceName(i)].Service
+	if i%kinds != relayed && i%kinds != announced {
+		return
+	}
+	s.Balance, s.ExternalPolicy, s.AffinityTimeout = true, model.PolicyCluster, 0
+	extras := model.Extras{Relay: model.PlainRelay}
+	if s.Scheduler > model.SourceHash {
+		s.Scheduler = model.RoundRobin
+	}
+	s.External = &model.External{LoadBalancerIPs: []netip.Addr{
+		netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), netip.MustParseAddr(fmt.Sprintf("2001:db8:1::%d", i))}}
+	if i%kinds == announced {
+		extras = model.Extras{Announce: links[w.R.IntN(len(links))]}
+	}
+	s.Extras = &extras
+	for n := range s.Ports {
+		s.Ports[n].NodePort, s.Ports[n].Protocol = 0, model.TCP
+	}
+}
+
+// configure draws settings.
+func (w *world) configure(seed uint64) settings {
+	r := rand.New(rand.NewPCG(seed, 4))
+	c := model.Config{
+		NodeName: "node-1", ClusterCIDRs: w.Config.ClusterCIDRs, DetectLocal: model.DetectMode(r.IntN(4)), Scheduler: model.Scheduler(r.IntN(4)),
+		PodInterface: []string{"", "cali", "cbr0-with-a-very-long-name"}[r.IntN(3)], MasqueradeAll: r.IntN(4) == 0,
+		Counters: r.IntN(3) == 0, EndpointCounters: r.IntN(4) == 0, AnswerPing: r.IntN(2) == 0,
+	}
+	if r.IntN(2) == 0 {
+		c.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")}
+	}
+	if r.IntN(3) == 0 {
+		c.Observe = model.Observe{Level: model.ObserveLevel(1 + r.IntN(3)), Group: 7}
+	}
+	return settings{Node: c, NoOwner: r.IntN(3) == 0, MinSyncPeriod: time.Duration(r.IntN(2)) * time.Second, Upgraded: r.IntN(3) == 0}
+}
+
+// move gives the interfaces of the node other addresses, and returns those that came or went.
+func (w *world) move(seed uint64, before []netip.Addr) (now, changed []netip.Addr) {
+	w.Reseed(seed)
+	w.Move()
+	now = w.Config.InterfaceAddresses
+	seen := make(map[netip.Addr]int)
+	for _, a := range before {
+		seen[a] |= 1
+	}
+	for _, a := range now {
+		seen[a] |= 2
+	}
+	for _, list := range [][]netip.Addr{before, now} {
+		for _, a := range list {
+			if seen[a] == 1 || seen[a] == 2 {
+				changed = append(changed, a)
+				seen[a] = 0
+			}
+		}
+	}
+	return now, changed
+}
