@@ -72,7 +72,6 @@ type Engine struct {
 	mu       sync.Mutex // guards what follows
 	services map[model.ServiceName]*service
 	targets  map[targetKey]*target
-	specs    map[string]*spec
 	passive  map[netip.AddrPort][]*target // of them, the ones whose check is passive
 	// frontends are the frontends of Services with a check: at the start, the node knows none.
 	frontends map[model.Frontend]model.ServiceName
@@ -103,7 +102,7 @@ func newEngine(n *feature.Node, m maker, log *slog.Logger) *Engine {
 
 // empty makes new maps: those that are emptied keep their largest size.
 func (e *Engine) empty() {
-	e.services, e.targets, e.specs = make(map[model.ServiceName]*service), make(map[targetKey]*target), make(map[string]*spec)
+	e.services, e.targets = make(map[model.ServiceName]*service), make(map[targetKey]*target)
 	e.passive = make(map[netip.AddrPort][]*target)
 	e.frontends = make(map[model.Frontend]model.ServiceName)
 }
