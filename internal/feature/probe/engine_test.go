@@ -52,6 +52,29 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
+// Counts are numbers of the present.
+type Counts struct {
+	Services int // with a check
+	Targets  int // that are checked: endpoints that several Services check in the same way are one
+	Failing  int // of them
+	Running  int // checks
+	Waiting  int // checks that are due, because too many run
+}
+
+// Counts returns how much there is to do.
+func (e *Engine) Counts() Counts {
+	c := Counts{Waiting: e.Late()}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.Services, c.Targets, c.Running = len(e.services), len(e.targets), e.network.running+e.programs.running
+	for _, t := range e.targets {
+		if !t.healthy {
+			c.Failing++
+		}
+	}
+	return c
+}
+
 // fakeChecker answers for an endpoint.
 type fakeChecker struct {
 	*lab

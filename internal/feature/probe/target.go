@@ -122,11 +122,6 @@ func (e *Engine) set(t *target, healthy bool, now time.Time) {
 		return
 	}
 	t.healthy, t.since, t.contrary = healthy, now, 0
-	if healthy {
-		e.failing--
-	} else {
-		e.failing++
-	}
 	for _, s := range t.users {
 		if s.failing--; !healthy {
 			s.failing += 2
@@ -155,9 +150,6 @@ func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time)
 		}
 		if before != nil {
 			t.healthy, t.since, t.checked, t.message = before.healthy, before.since, before.checked, before.message
-		}
-		if !t.healthy {
-			e.failing++
 		}
 		e.targets[k] = t
 		if !t.tried {
@@ -193,9 +185,6 @@ func (e *Engine) release(t *target, s *service) {
 	e.learned(t)
 	if t.isPassive() {
 		e.watch(t, false)
-	}
-	if !t.healthy {
-		e.failing--
 	}
 	delete(e.targets, t.targetKey)
 }
