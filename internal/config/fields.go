@@ -143,7 +143,6 @@ func (f *Flags) Follow(settings map[string]string) (taken, unknown []string, err
 	return taken, unknown, nil
 }
 
-// textOf returns the value of a flag as [setText] takes it.
 func textOf(v pflag.Value) string {
 	if list, ok := v.(pflag.SliceValue); ok {
 		return strings.Join(list.GetSlice(), ",")

@@ -172,7 +172,6 @@ func readFile(path string) (*v1alpha1.KubeProxyConfiguration, *File, []Remark, e
 	return k, &File{path, content}, remarks, nil
 }
 
-// parse returns the first document, and whether there is another one.
 func parse(path string, content []byte) (o *manifest.Object, more bool, err error) {
 	docs, err := manifest.Split(path, content)
 	if err != nil {
@@ -249,7 +248,6 @@ func fillIn(k *v1alpha1.KubeProxyConfiguration) {
 	logsapi.SetRecommendedLoggingConfiguration(&k.Logging)
 }
 
-// fillInTexts gives empty texts their defaults, also texts of flags.
 func fillInTexts(k *v1alpha1.KubeProxyConfiguration) {
 	k.Mode = cmp.Or(k.Mode, modeNFTables)
 	k.BindAddress = cmp.Or(k.BindAddress, "0.0.0.0")
@@ -269,7 +267,6 @@ func fillInServers(k *v1alpha1.KubeProxyConfiguration) {
 	k.MetricsBindAddress = withPort(cmp.Or(k.MetricsBindAddress, loopback), metricsPort)
 }
 
-// withPort adds a port to an address without one.
 func withPort(address string, port int) string {
 	if _, ok := parseHost(address); !ok {
 		return address

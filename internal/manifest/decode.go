@@ -73,7 +73,6 @@ func (e *explainer) explainFields(strict []error, problem string) {
 	}
 }
 
-// explainUnknown returns the problem with a field that its type does not have.
 func (e *explainer) explainUnknown(path string) string {
 	around, name := e.root, path
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
@@ -203,7 +202,6 @@ var forms = map[string]string{
 // NotText is the problem of another value where text belongs.
 const NotText = "is not text: put it in quotes"
 
-// explainMismatch returns the problem with a value in a field of type t.
 func explainMismatch(v any, t reflect.Type) string {
 	if text, ok := forms[t.Name()]; ok {
 		return "is not a " + text

@@ -20,7 +20,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// importOptions are the flags of import.
 type importOptions struct {
 	format    string
 	addresses []string
@@ -129,7 +128,6 @@ func (o *importOptions) report(w io.Writer, config *importer.Config) error {
 // maxListed limits the sections that are listed beside the output, which has them all.
 const maxListed = 20
 
-// inputName is the name of a file in messages.
 func inputName(name string) string {
 	if name == "-" {
 		return "standard input"

@@ -170,7 +170,6 @@ func argument(field string) string {
 	return "--" + setting.FlagOf(name) + rest + ": "
 }
 
-// notInName are the characters that a name cannot have.
 var notInName = regexp.MustCompile(`[^a-z0-9]`)
 
 func (o *newOptions) text(args []string) string {
@@ -216,7 +215,6 @@ func (o *newOptions) writePools(b *strings.Builder) {
 	}
 }
 
-// writeServers writes entries of a list of servers, and the ones that stand by.
 func writeServers(b *strings.Builder, servers, backups []string) {
 	for _, a := range servers {
 		fmt.Fprintf(b, "- %s\n", yamlText(a))

@@ -26,7 +26,6 @@ const (
 	newDefaults = "defaults"
 )
 
-// settingFlags are flags for settings, with their values as text.
 type settingFlags struct {
 	of    []*setting.Setting
 	texts map[*setting.Setting]*string
@@ -74,7 +73,6 @@ func (o settingFlags) allowNoCheck(f *pflag.FlagSet, byDefault string) {
 	declare.Values(f, setting.Check.Flag(), append(model.CheckTypes[:], noCheck)...)
 }
 
-// needsCheck reports whether the file gets the default health check.
 func (o settingFlags) needsCheck(f *pflag.FlagSet) bool {
 	if check := o.texts[setting.Check]; *check == noCheck {
 		*check = ""

@@ -119,7 +119,6 @@ func thrifty() (end func()) {
 	return func() { debug.SetGCPercent(before) }
 }
 
-// find returns the findings about an input, or about its problems.
 func (o *validateOptions) find(in *files.Input, problems manifest.Errors) *findings {
 	f := &findings{Problems: findingsOf(problems), Warnings: []finding{}}
 	if in == nil {
@@ -182,7 +181,6 @@ func unchecked(in *files.Input, places func() map[model.Object]manifest.Place) (
 	return notes
 }
 
-// checkFor returns the advice for a Service without a health check.
 func checkFor(s *model.Service) string {
 	if slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.Protocol == model.TCP }) {
 		return "add for example \"check: tcp\""
@@ -263,7 +261,6 @@ func (f *findings) colour() terminal.Colour {
 	return terminal.Green
 }
 
-// shownFindings is how many findings the text has; JSON has all of them.
 const shownFindings = 100
 
 func SchemaCommand() *cobra.Command {

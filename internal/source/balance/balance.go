@@ -190,7 +190,6 @@ func (e *expander) addSlices() {
 	}
 }
 
-// addSlice adds the EndpointSlice of servers with the same ports.
 func (e *expander) addSlice(f model.Family, servers []server) {
 	s := &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},

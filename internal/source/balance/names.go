@@ -50,7 +50,6 @@ func isRecordName(name string) bool {
 	return len(labels) == 3 && strings.HasPrefix(labels[0], "_") && slices.Contains([]string{"_tcp", "_udp", "_sctp"}, labels[1])
 }
 
-// readAddress reads the address or name of a backend, with the ports behind it.
 func (e *expander) readAddress(b *Backend, s *server) *misread {
 	if problem := urlProblem(b.Address); problem != "" {
 		return &misread{b.Address, problem}

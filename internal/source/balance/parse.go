@@ -25,7 +25,6 @@ type listening struct {
 
 func (l listening) fieldPath() string { return fmt.Sprintf("listen[%d]", l.index) }
 
-// portKey identifies a port of an address.
 type portKey struct {
 	protocol model.Protocol
 	number   uint16
@@ -97,7 +96,6 @@ func (e *expander) readProtocols() (out []model.Protocol) {
 	return out
 }
 
-// join collects the addresses and the ports that they have.
 func (e *expander) join() {
 	owned := make(map[where][]listening)
 	for _, l := range e.entries {
@@ -125,7 +123,6 @@ func findOverlap(all []listening, r listening) (by *listening, at portKey) {
 	return by, at
 }
 
-// samePorts checks that all addresses have the same ports, as addresses of a Service have.
 func (e *expander) samePorts(owned map[where][]listening) {
 	for _, ranges := range owned {
 		slices.SortFunc(ranges, func(a, b listening) int {
@@ -245,7 +242,6 @@ func exampleAddress(a netip.Addr, port string) string {
 	return a.String() + ":" + port
 }
 
-// splitPort reads an address, and the port or range of ports behind it, if there is one.
 func splitPort(text string, parse func(string) (netip.Addr, string)) (a netip.Addr, ports convert.PortRange, wrong *misread) {
 	address, port, problem := cutPort(text)
 	if problem != "" {

@@ -46,7 +46,6 @@ func Schema() []byte {
 	return append(text, '\n')
 }
 
-// typeProperties are the fields that every kind has.
 func typeProperties(kind string) jsonSchema {
 	return jsonSchema{
 		"apiVersion": jsonSchema{"const": Version, "description": "may be left out"},
@@ -131,7 +130,6 @@ func backendProperties() jsonSchema {
 	}
 }
 
-// checkDescriptions describe the fields of health checks that [checkSchema] does not.
 var checkDescriptions = map[string]string{
 	"tcp": "the server accepts a connection; the value is empty", "http": "path that is asked for, like /healthz, over HTTP", "https": "the same over HTTPS",
 	"grpc": "service that the gRPC health protocol is asked about; empty: the server as a whole", "udp": "the server answers what is sent to it; or the value is echo: it answers the same",
@@ -144,7 +142,6 @@ var checkDescriptions = map[string]string{
 	"query": "type of the question of DNS, like AAAA; by default A for a name", "rcode": "response code of DNS that is expected, or a list; by default NOERROR and NXDOMAIN",
 }
 
-// checkSchema describes health checks: the types and fields of the parser.
 func checkSchema() jsonSchema {
 	duration := schemaText("", setting.DurationPattern)
 	yes, content := schemaFlag(""), jsonSchema{"type": "string", "minLength": 1}
@@ -193,7 +190,6 @@ func schemaNumber(description string, lowest, highest int, otherwise any) jsonSc
 	return withDescription(description, out)
 }
 
-// oneOrMany is a value, or a list of at least least.
 func oneOrMany(description string, value jsonSchema, least int) jsonSchema {
 	return withDescription(description, setting.OneOrMany(value, least))
 }

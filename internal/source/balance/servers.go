@@ -169,7 +169,6 @@ func (e *expander) readNumbers(b *Backend, s *server) {
 	}
 }
 
-// reviewServers warns of servers and addresses that will not serve.
 func (e *expander) reviewServers() {
 	for _, f := range model.Families {
 		listens := e.listensIn(f)

@@ -134,7 +134,6 @@ func (e *expander) check() {
 	}
 }
 
-// values counts the values in one of JSON.
 func values(v any) int {
 	n := 1
 	switch v := v.(type) {
@@ -150,7 +149,6 @@ func values(v any) int {
 	return n
 }
 
-// checkText returns the health check as an annotation.
 func (e *expander) checkText() string {
 	if text, ok := e.Check.(string); ok {
 		return text
@@ -176,7 +174,6 @@ func (e *expander) parseServer(s string) (netip.Addr, string) {
 	return a, problem
 }
 
-// relayRefusals are settings that a relay cannot fulfil.
 var relayRefusals = []struct {
 	of      *setting.Setting
 	refuses func(*setting.Values) bool

@@ -56,7 +56,6 @@ func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error 
 	return fmt.Errorf("mode NodeCIDR: Node %s has no podCIDRs: let the controller manager allocate them, or use another --detect-local-mode", name)
 }
 
-// pollUntil returns true as soon as done does, and false after the timeout or when ctx ends.
 func pollUntil(ctx context.Context, timeout time.Duration, done func() bool) bool {
 	return wait.PollUntilContextTimeout(ctx, nodePoll, timeout, true, func(context.Context) (bool, error) { return done(), nil }) == nil
 }

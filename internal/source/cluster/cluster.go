@@ -211,7 +211,6 @@ func (c *Cluster) editState(edit func() bool) {
 	}
 }
 
-// newReflector returns a reflector that keeps s in sync with the objects that the selectors of choice match.
 func newReflector[O metav1.Object, V any](s *store[O, V], r Reader, choice metav1.ListOptions) *cache.Reflector {
 	listing := &s.listing
 	watching := &s.watching

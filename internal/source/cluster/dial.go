@@ -134,7 +134,6 @@ func (d *Dialer) hasFailed(address string) bool {
 	return failed && time.Since(at) < avoidTime
 }
 
-// resolveAddress returns the addresses of a host and port; none if its name is unknown.
 func (d *Dialer) resolveAddress(ctx context.Context, address string) (out []netip.AddrPort) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {

@@ -76,7 +76,6 @@ func (r *resource) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.In
 	return client.Get().Resource(r.name).VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
 }
 
-// decodeWhole reads a list in another format than protobuf.
 func (r *resource) decodeWhole(in io.Reader, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
 	data, err := io.ReadAll(in)
 	if err != nil {

@@ -109,7 +109,6 @@ func (c *Cluster) serviceRanges() []netip.Prefix {
 	return model.MergePrefixes(out)
 }
 
-// serviceChanged makes a Service part of the next update.
 func (c *Cluster) serviceChanged(name model.ServiceName) {
 	if c.changes != nil {
 		c.changes[name] = model.ServiceState{}
@@ -202,7 +201,6 @@ type Counts struct {
 	Rejected int
 }
 
-// events are the events since the last Load, and some totals since the start.
 type events struct {
 	services, slices uint64
 	pendingServices  map[cache.ObjectName]struct{}

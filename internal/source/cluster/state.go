@@ -48,7 +48,6 @@ func (a *access) beginRequest() {
 	a.asked = time.Now()
 }
 
-// noteAnswer records that the answer to the request has begun.
 func (a *access) noteAnswer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +108,6 @@ func (a *access) lastingFailure(now time.Time) (since time.Time, err error) {
 	return since, err
 }
 
-// reading has the requests for the objects of one kind, and their errors.
 type reading struct {
 	kind              string
 	listing, watching access
@@ -131,7 +129,6 @@ func (r *reading) lastingFailure(now time.Time) (since time.Time, err error) {
 	return since, err
 }
 
-// add adds what both sorts of requests have in common to a state.
 func (r *reading) add(s *source.State) (recovered time.Time) {
 	for _, a := range []*access{&r.listing, &r.watching} {
 		a.mu.Lock()
@@ -146,12 +143,10 @@ func (r *reading) add(s *source.State) (recovered time.Time) {
 // requiredReadings returns the requests without which nothing is served.
 func (c *Cluster) requiredReadings() []*reading { return c.all()[:3] }
 
-// all returns the requests for objects of every kind.
 func (c *Cluster) all() []*reading {
 	return []*reading{c.services.reading, c.slices.reading, c.nodes.reading, c.cidrs.reading}
 }
 
-// hasAnswered reports whether the API server has sent objects.
 func (c *Cluster) hasAnswered() bool {
 	return slices.ContainsFunc(c.requiredReadings(), func(r *reading) bool {
 		r.listing.mu.Lock()

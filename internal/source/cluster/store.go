@@ -206,7 +206,6 @@ func (s *store[O, V]) values() []*V {
 	return slices.AppendSeq(make([]*V, 0, len(s.objects)), maps.Values(s.objects))
 }
 
-// wait returns when the objects have been listed for the first time.
 func (s *store[O, V]) wait(ctx context.Context) error {
 	select {
 	case <-s.listed:

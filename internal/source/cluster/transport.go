@@ -104,7 +104,6 @@ func (t *resuming) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// resumesWatch reports whether a request continues a watch.
 func resumesWatch(r *http.Request) bool {
 	q := r.URL.Query()
 	return q.Has("watch") && q.Has("resourceVersion") && !q.Has("sendInitialEvents")

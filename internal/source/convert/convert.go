@@ -122,7 +122,6 @@ func (f *Findings) Word(at manifest.FieldPath, text string, known ...string) str
 	return ""
 }
 
-// appendParsed appends the value of a field, or reports why there is none.
 func appendParsed[T any](f *Findings, to []T, at manifest.FieldPath, text string, parse func(string) (T, string)) []T {
 	v, problem := parse(text)
 	if problem != "" {
@@ -132,7 +131,6 @@ func appendParsed[T any](f *Findings, to []T, at manifest.FieldPath, text string
 	return append(to, v)
 }
 
-// removeDuplicates returns the values of a list, each once, in the same order and place.
 func removeDuplicates[T comparable](list []T) []T {
 	if len(list) < 2 {
 		return list

@@ -16,7 +16,6 @@ import (
 
 var serviceAnnotations = setting.Annotations()
 
-// convertSettings returns the settings of a Service with these ports, or nil: most have none.
 func (c *serviceConverter) convertSettings(m *metav1.ObjectMeta, ports []model.ServicePort, noCheck string) *setting.Values {
 	switch {
 	case c.given != nil:
@@ -70,7 +69,6 @@ func (c *serviceConverter) placeOf(s *setting.Setting) string {
 	return annotationField(s.Annotation)
 }
 
-// warnOfEffects warns of settings that have no effect, or not the one that their author may expect.
 func (c *serviceConverter) warnOfEffects(s *model.Service) {
 	if s.Extra().MaglevSize != 0 && s.Scheduler != model.DefaultScheduler && !s.Scheduler.IsMaglev() {
 		c.Warn(c.placeOf(setting.MaglevSize), nil, fmt.Sprintf("has no effect: it is for maglev and maglev-port, and the scheduler is %s", s.Scheduler))

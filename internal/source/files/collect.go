@@ -70,10 +70,8 @@ func (c *collector) add(g group) {
 	}
 }
 
-// contents are the contents of several files.
 type contents []content
 
-// all returns the objects in their order.
 func (c contents) all() iter.Seq[*object] {
 	return func(yield func(*object) bool) {
 		for i := range c {
@@ -86,7 +84,6 @@ func (c contents) all() iter.Seq[*object] {
 	}
 }
 
-// explainEmpty returns an error if a file has no objects.
 func (c *content) explainEmpty() error {
 	what := "it has comments or empty documents only"
 	switch {
@@ -191,7 +188,6 @@ func (in *Input) Places() map[model.Object]manifest.Place {
 	return places
 }
 
-// mergeLegacy adds the Endpoints objects of Services that have no slices.
 func (c *collector) mergeLegacy() {
 	if len(c.legacy) == 0 {
 		return

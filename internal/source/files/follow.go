@@ -34,7 +34,6 @@ type followed struct {
 	log        *slog.Logger
 }
 
-// rereadAfter is the pause before files are read again that could not be read.
 const rereadAfter = 5 * time.Second
 
 // Follow returns a Source that reads files again when watch says that they may have

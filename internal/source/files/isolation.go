@@ -79,7 +79,6 @@ type isolated struct {
 	advice  string // the remedy that was taken
 }
 
-// loadIsolated loads files. Each may have mistakes.
 func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input, error) {
 	var used []*isolated
 	for _, g := range groups {
@@ -291,7 +290,6 @@ func sumOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// objectsOf returns the objects of a valid file that are read, as a List.
 func objectsOf(proxyName string, in file) json.RawMessage {
 	list := struct {
 		APIVersion string            `json:"apiVersion"`
@@ -357,7 +355,6 @@ func (f *Reader) goneInForce(dir string, names []string, warnings *manifest.Erro
 	return out
 }
 
-// substituteInForce returns what is used in place of a file, and the warning about that; false: nothing is.
 func substituteInForce(r *InForce, in file) (out file, used bool, warning *manifest.Error) {
 	advice := lastValid
 	if r.Objects == nil {

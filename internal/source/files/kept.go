@@ -48,7 +48,6 @@ func (k *Kept) all(f func(name string, text []byte, packed bool)) error {
 	return errors.Join(errs...)
 }
 
-// read returns the saved text of a file; nil: it cannot be read.
 func (k *Kept) read(name string) []byte {
 	text, err := manifest.ReadFile(k.pathOf(name))
 	if err != nil {

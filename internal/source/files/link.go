@@ -60,7 +60,6 @@ func (f *Reader) linkContents(all contents) (contents, *linker) {
 	return all, l
 }
 
-// newLinker returns a linker that has noted the pools and defaults of all files.
 func (f *Reader) newLinker(all contents) *linker {
 	l := &linker{
 		reader: f, pools: make(map[balance.PoolName]*balance.Pool), places: make(map[balance.PoolName]*object),
@@ -104,7 +103,6 @@ func (f *Reader) readAgain(all contents, l *linker) (done bool) {
 	return done
 }
 
-// isReady reports whether an object is a Balance that was read as one without defaults.
 func (o *object) isReady() bool { return o.is(balance.Kind) && o.rareDetails().waiting == nil }
 
 // resolveBalance returns the object of a Balance with what it depends on; another object as it is.
@@ -148,7 +146,6 @@ func (l *linker) warnOfUnused() {
 	slices.SortFunc(l.warnings, func(a, b *manifest.Error) int { return strings.Compare(a.Error(), b.Error()) })
 }
 
-// needs is what the Balances with problems need from other files.
 type needs struct {
 	pools       map[balance.PoolName]bool
 	directories map[string]bool // with defaults

@@ -89,7 +89,6 @@ func (f *Reader) parse(in file) content {
 	return out
 }
 
-// readDocument reads an object, or the items of a List or of a typed one such as ServiceList.
 func (f *Reader) readDocument(d *manifest.Document) []*object {
 	m, err := d.Parse()
 	if err != nil {
@@ -167,7 +166,6 @@ func listedKind(t metav1.TypeMeta) (string, bool) {
 	return item, ok && (known || item == "") && !isForeign(t.APIVersion)
 }
 
-// checkList returns the problems of a list without its items.
 func checkList(m *manifest.Object, t metav1.TypeMeta) manifest.Errors {
 	k := kind{name: t.Kind, versions: []string{"v1"}}
 	if of, ok := findKind(strings.TrimSuffix(t.Kind, "List")); ok {
@@ -319,7 +317,6 @@ type object struct {
 	linkLine  int
 }
 
-// details are the fields that few objects need.
 type details struct {
 	other string // the kind of an object that is skipped
 	node  *model.Node
@@ -361,7 +358,6 @@ func (o *object) addProblems(problems manifest.Errors) {
 	}
 }
 
-// is reports whether an object is of a kind that is read.
 func (o *object) is(kind string) bool { return o.kind != nil && o.kind.name == kind }
 
 // serviceOf returns the name of the Service to which the slices of an object belong.

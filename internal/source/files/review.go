@@ -64,7 +64,6 @@ func (r *review) portsOf(o *object) portSet {
 	return out
 }
 
-// reviewObjects returns warnings about objects, and those about the whole input.
 func (c *collector) reviewObjects() (map[*object]manifest.Errors, manifest.Errors) {
 	n := len(c.snapshot.Services)
 	r := &review{make(map[model.ServiceName]*object, n), make(map[model.ServiceName][]*object, n), make(map[*object]manifest.Errors), make(map[*object]portSet)}
@@ -322,7 +321,6 @@ func (r *review) warnOfOrphan(o *object) {
 	r.addWarning(o, o.linkLine, field, problem)
 }
 
-// reviewService returns warnings about a Service of a file; service is what it was converted to, or nil.
 func reviewService(s *corev1.Service, service *model.Service) []*manifest.FieldError {
 	var found manifest.Findings
 	if service != nil && !service.NoClusterIP { // otherwise (1.40) decides

@@ -89,7 +89,6 @@ func (w *Watcher) Run(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// wait returns true after a burst of events, false when ctx has ended.
 func (w *Watcher) wait(ctx context.Context) bool {
 	var settled, overdue <-chan time.Time
 	for {

@@ -42,7 +42,6 @@ var (
 	active = []model.CheckType{model.CheckTCP, model.CheckHTTP, model.CheckHTTPS, model.CheckGRPC, model.CheckUDP, model.CheckDNS, model.CheckExec}
 )
 
-// checkFields are the fields of health checks, except those that name the type.
 var checkFields = map[string]checkField{
 	"port": {nil, func(p *parser, name string, v any) { p.Port = uint16(p.parseNumber(name, v, 1, 65535)) }},
 	"interval": {nil, func(p *parser, name string, v any) {
@@ -131,7 +130,6 @@ func (p *parser) parseBool(name string, value any) bool {
 	return b
 }
 
-// parseText returns a text that is not empty and not too long.
 func (p *parser) parseText(name string, value any) string {
 	s, ok := value.(string)
 	switch {
@@ -242,7 +240,6 @@ func (p *parser) parsePath(name string, value any) {
 	p.HTTP.Path = s
 }
 
-// maxDomain and maxLabel are the limits of DNS.
 const maxDomain, maxLabel = 253, 63
 
 func (p *parser) parseDomain(name string, value any) {
@@ -262,7 +259,6 @@ func (p *parser) parseDomain(name string, value any) {
 	}
 }
 
-// parseRcodes reads the name of a response code, or a list of names.
 func (p *parser) parseRcodes(name string, value any) (out []string) {
 	list, ok := value.([]any)
 	if !ok {
@@ -277,7 +273,6 @@ func (p *parser) parseRcodes(name string, value any) (out []string) {
 	return out
 }
 
-// parseCommand reads the path of a program, or a list of it and its arguments.
 func (p *parser) parseCommand(name string, value any) {
 	list, ok := value.([]any)
 	if text, isText := value.(string); isText && text != "" {

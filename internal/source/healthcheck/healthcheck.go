@@ -147,7 +147,6 @@ func (p *parser) setType(name string) {
 	}
 }
 
-// findType finds the one field that is named like a type.
 func (p *parser) findType() {
 	var types []string
 	for _, name := range model.CheckTypes {

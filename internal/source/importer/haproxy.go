@@ -42,7 +42,6 @@ func readHAProxy(text string, o Options) (*Config, error) {
 	return c, nil
 }
 
-// noteRest adds the remarks about defaults, and about sections that no other one uses.
 func (c *Config) noteRest(all []*section, used map[*section][]string) {
 	for _, s := range all {
 		switch {
@@ -57,7 +56,6 @@ func (c *Config) noteRest(all []*section, used map[*section][]string) {
 	}
 }
 
-// noteDefaults adds the remarks about defaults that sections of some kinds use.
 func (c *Config) noteDefaults(d *section, kinds []string) {
 	p := &proxy{Balance: new(Balance), front: true}
 	p.read(d)
@@ -74,7 +72,6 @@ func (c *Config) noteDefaults(d *section, kinds []string) {
 	}
 }
 
-// noteSection names the lines of a section that has no equivalent.
 func (c *Config) noteSection(s *section, why string) {
 	head := s.note(why)
 	head.Differs = s.kindWord() == "peers" || s.kindWord() == "log-forward"
@@ -143,7 +140,6 @@ func (c *Config) addProxy(s *section, backends map[string]*section, used map[*se
 	return nil
 }
 
-// readBackend reads the backend of a frontend, and returns the section that has the servers.
 func (p *proxy) readBackend(s *section, backends map[string]*section, used map[*section][]string) *section {
 	name := cmp.Or(p.backend, p.standard)
 	b := backends[name]

@@ -12,7 +12,6 @@ type addressList struct {
 	unknown   bool // a line of it compares something else, or reads a file
 }
 
-// readACL keeps the lists of client addresses.
 func (p *proxy) readACL(s *statement) {
 	if p.acls == nil {
 		p.acls = make(map[string]*addressList)
@@ -31,7 +30,6 @@ func (p *proxy) readACL(s *statement) {
 	list.addresses = append(list.addresses, values...)
 }
 
-// areAddresses reports whether values of an acl are addresses, and not flags or files.
 func areAddresses(values []string) bool {
 	return len(values) > 0 && !slices.ContainsFunc(values, func(v string) bool {
 		return strings.HasPrefix(v, "-") || v == "{" || v == "}" || v == "||"
@@ -231,7 +229,6 @@ func (p *proxy) readStick(s *statement) {
 	p.stuck = true
 }
 
-// finishSticking replaces a stick table.
 func (p *proxy) finishSticking() {
 	switch {
 	case p.one && p.stuck:

@@ -148,7 +148,6 @@ func (p *proxy) readConnect(s *statement) {
 	}
 }
 
-// step is one of a tcp-check.
 type step struct {
 	*statement
 	expects string // string or rstring; empty: it sends the text
@@ -221,7 +220,6 @@ func (p *proxy) readPattern(s *statement, text string) string {
 	return text
 }
 
-// check is a health check of another program.
 type check struct {
 	kind         string // of nftproxy; empty: tcp
 	tls          bool
@@ -278,7 +276,6 @@ func (c check) MarshalJSON() ([]byte, error) {
 	return append(bytes.TrimSuffix(out, []byte(",")), '}'), nil
 }
 
-// textOf returns a duration as a text; empty: zero.
 func textOf(d time.Duration) string {
 	if d == 0 {
 		return ""

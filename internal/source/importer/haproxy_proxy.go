@@ -127,12 +127,10 @@ var misplaced = map[string][]string{
 	"backend": {"bind", "default_backend", "use_backend", "maxconn", "rate-limit sessions"},
 }
 
-// isMisplaced reports whether HAProxy ignores a line in a section of some kind.
 func (s *statement) isMisplaced(kind string) bool {
 	return slices.Contains(misplaced[kind], s.key(0, 1)) || slices.Contains(misplaced[kind], s.key(0, 2))
 }
 
-// noteUnsupported treats a line without an equivalent.
 func (p *proxy) noteUnsupported(s *statement, key string, k keyword) {
 	switch k.fate {
 	case remarked:
@@ -199,7 +197,6 @@ func (p *proxy) readAlgorithm(s *statement) {
 	}
 }
 
-// schedulerName returns the one of the Balance; empty: the default.
 func (p *proxy) schedulerName() string {
 	switch {
 	case p.algorithm == "source" && p.consistent:
@@ -232,7 +229,6 @@ func (p *proxy) readSource(s *statement) {
 	p.refuse(s, "source: connections to servers come from the address that the machine's routes choose")
 }
 
-// bind is an address that is listened on, with its ports.
 type bind struct{ address, ports string }
 
 // groupBinds returns the entries of Balances: addresses with the same ports are together. Wildcards stand for an
@@ -290,7 +286,6 @@ func (b *Balance) leaveOutFamilies() {
 	}
 }
 
-// join returns an address with a port, and IPv6 in brackets.
 func join(address, port string) string {
 	if port == "" {
 		return strings.Trim(address, "[]")
@@ -301,7 +296,6 @@ func join(address, port string) string {
 	return address + ":" + port
 }
 
-// finishProxy adds what several lines say together.
 func (p *proxy) finishProxy() {
 	p.joinSteps()
 	p.finishSticking()

@@ -23,7 +23,6 @@ var sectionNames = []string{
 	"http-errors", "fcgi-app", "log-forward", "crt-store", "traces", "acme", "log-profile",
 }
 
-// sectionReader collects the sections of a haproxy.cfg.
 type sectionReader struct {
 	out      []*section
 	notes    []Note

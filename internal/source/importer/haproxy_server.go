@@ -74,7 +74,6 @@ var bindLeft = map[string]int{
 	"maxconn": 1, "tcp-ut": 1, "tfo": 0, "transparent": 0, "defer-accept": 0,
 }
 
-// leftOut says which parameters have no equivalent.
 func (p *proxy) leftOut(s *statement, words []string) {
 	if len(words) == 0 {
 		return
@@ -185,7 +184,6 @@ var serverLeft = map[string]int{
 	"pool-max-conn": 1, "pool-purge-delay": 1, "pool-low-conn": 1, "proxy-v2-options": 1, "shard": 1, "hash-key": 1, "strict-maxconn": 0,
 }
 
-// parameters of a server with an equivalent.
 var parameters = map[string]func(v *server){
 	"check":            func(v *server) { v.checked = true },
 	"no-check":         func(v *server) { v.checked = false },
@@ -224,7 +222,6 @@ var values = map[string]func(p *proxy, v *server, s *statement, i int){
 // maxPriority is the last one of a backend.
 const maxPriority = 9
 
-// addServers adds the servers and their check to a Balance.
 func (p *proxy) addServers() {
 	var weights []int
 	backups := int32(0)

@@ -23,7 +23,6 @@ type keyword struct {
 	why  string // what nftproxy does or has instead
 }
 
-// keywords are all of them.
 var keywords = keywordsOf(map[string]func(*proxy, *statement){
 	"mode":            (*proxy).readMode,
 	"bind":            (*proxy).readBind,
@@ -153,7 +152,6 @@ func keywordsOf(read map[string]func(*proxy, *statement), rows ...unsupported) m
 	return out
 }
 
-// isKeyword reports whether lines that begin with a word have a meaning.
 func isKeyword(word string) bool {
 	for key := range maps.Keys(keywords) {
 		if key == word || strings.HasPrefix(key, word+" ") {

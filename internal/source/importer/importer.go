@@ -69,7 +69,6 @@ func (b Balance) at(listen []string, first bool) *Balance {
 	return &b
 }
 
-// sortNotes puts remarks in the order of their lines.
 func (c *Config) sortNotes() {
 	slices.SortStableFunc(c.Notes, func(a, b Note) int { return cmp.Compare(a.Line, b.Line) })
 }
@@ -167,7 +166,6 @@ func (c *Config) sharePools() {
 	}
 }
 
-// unusedName returns a name, or one with a number if it is used.
 func unusedName(wanted string, used map[string]bool) string {
 	name, n := wanted, 1
 	for used[name] {
@@ -197,7 +195,6 @@ func (c *Config) resolveAddressConflicts() {
 // maxName is the length of a DNS label (RFC 1035, section 2.3.4).
 const maxName = 63
 
-// nameOf returns a text as the name of a Balance.
 func nameOf(text string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(text) {
@@ -285,7 +282,6 @@ func (s *statement) readWord(i int) string {
 	return s.peekWord(i)
 }
 
-// readRest reads the words from one on.
 func (s *statement) readRest(i int) []string {
 	for j := i; j < len(s.words); j++ {
 		s.readWord(j)
@@ -304,10 +300,8 @@ func (s *statement) takeUnread() (out []string) {
 	return out
 }
 
-// note is the remark that a line has no equivalent.
 func (s *statement) note(why string) Note { return Note{Line: s.line, Text: s.text, Why: why} }
 
-// problemf returns a problem with the line.
 func (s *statement) problemf(format string, args ...any) string {
 	return fmt.Sprintf("line %d: "+format, append([]any{s.line}, args...)...)
 }
@@ -321,14 +315,12 @@ type Note struct {
 	Differs bool
 }
 
-// remarks are what an import says about a Balance.
 type remarks struct {
 	Notes   []Note
 	Problem string // why it is only a comment in the text; empty: it is not
 	silent  bool   // what is read belongs to another section, which has the notes
 }
 
-// addNote says why a line has no equivalent.
 func (r *remarks) addNote(s *statement, format string, args ...any) {
 	if !r.silent {
 		r.Notes = append(r.Notes, s.note(fmt.Sprintf(format, args...)))

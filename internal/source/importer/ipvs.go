@@ -45,7 +45,6 @@ var schedulerFlags = []string{"sh-fallback", "sh-port", "mh-fallback", "mh-port"
 // onePacket is why a service that schedules each packet is refused.
 const onePacket = "each packet of UDP would go to another server, and here all of a flow go to one"
 
-// setForwarding sets what servers see, for a way of IPVS to forward packets.
 func (b *Balance) setForwarding(s *statement, name string) {
 	switch strings.ToUpper(name) {
 	case "NAT":
@@ -57,7 +56,6 @@ func (b *Balance) setForwarding(s *statement, name string) {
 	}
 }
 
-// readIPVS reads what ipvsadm -S -n prints.
 func readIPVS(text string) (*Config, error) {
 	c := new(Config)
 	services := make(map[string]*ipvs)
@@ -114,7 +112,6 @@ type ipvsLine struct {
 	places            map[string]int // of the values of options that are given; 0: it has none
 }
 
-// has reports whether an option is given.
 func (l *ipvsLine) has(option string) bool {
 	_, given := l.places[option]
 	return given
@@ -128,7 +125,6 @@ func (l *ipvsLine) value(option string) string {
 	return ""
 }
 
-// longOptions are the names of options with one letter.
 var longOptions = map[string]string{
 	"--add-service": "-A", "--add-server": "-a", "--tcp-service": "-t", "--udp-service": "-u", "--fwmark-service": "-f", "--scheduler": "-s",
 	"--persistent": "-p", "--netmask": "-M", "--sched-flags": "-b", "--real-server": "-r", "--gatewaying": "-g", "--ipip": "-i",
@@ -141,7 +137,6 @@ var knownOptions = map[bool][]string{
 	false: {"-a", "-t", "-u", "--sctp-service", "-f", "-r", "-g", "-i", "-m", "-w", "-x", "-y"},
 }
 
-// refuseUnknown refuses a service because of an option that nothing reads.
 func (v *ipvs) refuseUnknown(l *ipvsLine) {
 	for _, option := range slices.Sorted(maps.Keys(l.places)) {
 		value := l.value(option)
@@ -165,7 +160,6 @@ func (v *ipvs) readNumber(l *ipvsLine, option string, standard int) int {
 	return standard
 }
 
-// readEndpoint returns an address with a port, which have to be numbers.
 func (v *ipvs) readEndpoint(l *ipvsLine, text string, portOf func(string) string) string {
 	host, port := splitAddress(text)
 	_, err := netip.ParseAddr(host)

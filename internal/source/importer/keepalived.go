@@ -21,7 +21,6 @@ type block struct {
 	used   bool // a group, by a virtual server
 }
 
-// walk calls do for the statement of a block and those inside, in their order.
 func (b *block) walk(do func(*statement)) {
 	do(&b.statement)
 	for _, one := range b.inside {
@@ -87,7 +86,6 @@ func readBlocks(text string) (*block, error) {
 
 const maxNesting = 16
 
-// add adds a word as it is in the text.
 func (b *block) add(word string) {
 	bare := strings.Trim(word, `"`)
 	if strings.ContainsAny(bare, `"'\$~`) || strings.Count(word, `"`)%2 != 0 {
@@ -102,7 +100,6 @@ var stays = []string{
 	"vrrp_", "global_defs", "static_", "track_", "bfd_", "linkbeat_", "garp_group", "interface_up_down_delays", "$", "use_pid_dir", "child_wait_time", "instance",
 }
 
-// leaveBlock names the lines of a block that has no equivalent.
 func (c *Config) leaveBlock(b *block, why string) {
 	b.walk(func(s *statement) {
 		c.Notes = append(c.Notes, s.note(why))
@@ -120,7 +117,6 @@ func (c *Config) addUnused(b *block, why string) {
 	c.Balances = append(c.Balances, entry)
 }
 
-// readKeepalived reads the virtual servers of a keepalived.conf.
 func readKeepalived(text string) (*Config, error) {
 	root, err := readBlocks(text)
 	if err != nil {
@@ -358,7 +354,6 @@ func (v *virtual) addServer(b *block) {
 	v.weights = append(v.weights, weight)
 }
 
-// finishVirtual adds what depends on several lines.
 func (v *virtual) finishVirtual() {
 	if v.protocol != "" && v.protocol != "tcp" {
 		v.Protocol = []string{v.protocol}

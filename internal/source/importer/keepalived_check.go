@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// checkers are the blocks of checks that nftproxy makes, too.
 var checkers = []string{"TCP_CHECK", "HTTP_GET", "SSL_GET", "DNS_CHECK"}
 
 // readURL reads a block of a check with a request; false: it says nothing that a check can do.

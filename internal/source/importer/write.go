@@ -51,7 +51,6 @@ type place struct {
 	*Balance
 }
 
-// balanceAt returns the Balance that a line belongs to.
 func balanceAt(places []place, line int) (found *Balance) {
 	for _, p := range places {
 		if p.line <= line {
@@ -61,7 +60,6 @@ func balanceAt(places []place, line int) (found *Balance) {
 	return found
 }
 
-// write returns the text, and where it has Balances that are no comments.
 func (c *Config) write(name string) (string, []place) {
 	var out strings.Builder
 	var places []place
@@ -115,7 +113,6 @@ func (c *Config) write(name string) (string, []place) {
 	return out.String(), places
 }
 
-// writeNotes writes the remarks about connections or checks that differ, or the other ones.
 func writeNotes(out *strings.Builder, notes []Note, differs bool) {
 	for _, n := range notes {
 		if n.Differs != differs {

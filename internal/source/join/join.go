@@ -339,7 +339,6 @@ func hiddenText(name model.ServiceName) string {
 	return fmt.Sprintf("Service %s of the cluster is not served: the files define it, too", name)
 }
 
-// joinNodes returns the Nodes of the files, and Nodes of the cluster with other names.
 func joinNodes(files, cluster []*model.Node) []*model.Node {
 	out := slices.Clone(files)
 	for _, n := range cluster {

@@ -15,7 +15,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// splice replaces a part of a text.
 type splice struct {
 	from, to int // offsets
 	with     string
@@ -218,7 +217,6 @@ func (e *editor) indent(n *yaml.Node) string {
 	return spaces
 }
 
-// behindColon returns the offset behind a key and its colon.
 func (e *editor) behindColon(key *yaml.Node) int {
 	end := e.endOf(key)
 	return end + bytes.IndexByte(e.text[end:], ':') + 1

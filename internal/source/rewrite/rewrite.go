@@ -183,7 +183,6 @@ func poolOf(entries []*yaml.Node) string {
 	return ""
 }
 
-// serversOf returns the entries of the field backends of a Balance.
 func serversOf(backends *yaml.Node) (entries []*yaml.Node, servers []server) {
 	switch {
 	case backends == nil || backends.Tag == "!!null":
