@@ -213,7 +213,7 @@ func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, 
 	if err != nil {
 		return nil, err
 	}
-	return files.Follow(reader, watcher.Run, d.Config.Node.NodeName, d.Log), nil
+	return files.Follow(reader, watcher, d.Config.Node.NodeName, d.Log), nil
 }
 
 // join sets the source of files and an API server, and how that is dialed.

@@ -34,9 +34,8 @@ func TestDeferred(t *testing.T) {
 		t.Error("a watch without a kubeconfig")
 	}
 	dialed := errors.New("dialed")
-	a.Dialer.dial = nil // replaced below
 	check(t, os.WriteFile(path, []byte("{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'http://192.0.2.100:6443'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"), 0o600))
-	a.Dialer.dial = dialerOf(func(string) error { return dialed })
+	fakeNetworkOf(a.Dialer).dial = dialerOf(func(string) error { return dialed })
 	if err := list(); !errors.Is(err, dialed) {
 		t.Errorf("with a kubeconfig: %v", err)
 	}

@@ -24,24 +24,33 @@ const (
 // fails, the Dialer connects to the endpoints that the files name: the rules may depend on the answer, so the
 // client must not depend on the rules. Certificates are still checked against the name in the kubeconfig.
 type Dialer struct {
-	dial      func(ctx context.Context, network, address string) (net.Conn, error)
-	lookup    func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	network   network
 	mu        sync.Mutex
-	endpoints func(netip.AddrPort) []netip.AddrPort // nil: none are known
-	failed    map[string]time.Time                  // addresses, by their last failure
+	endpoints Endpoints            // nil: none are known
+	failed    map[string]time.Time // addresses, by their last failure
+}
+
+// Endpoints returns where a Service of files forwards connections to an address.
+type Endpoints interface {
+	EndpointsFor(netip.AddrPort) []netip.AddrPort
+}
+
+type network interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 // NewDialer returns a dialer that knows no endpoints yet.
 func NewDialer() *Dialer {
-	return &Dialer{
-		dial:   (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		lookup: net.DefaultResolver.LookupNetIP,
-		failed: make(map[string]time.Time),
-	}
+	system := struct {
+		*net.Dialer
+		*net.Resolver
+	}{&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}, net.DefaultResolver}
+	return &Dialer{network: system, failed: make(map[string]time.Time)}
 }
 
 // Follow sets the source of endpoints.
-func (d *Dialer) Follow(endpoints func(netip.AddrPort) []netip.AddrPort) {
+func (d *Dialer) Follow(endpoints Endpoints) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.endpoints = endpoints
@@ -72,7 +81,7 @@ func (d *Dialer) dialOne(ctx context.Context, network, address string, more, oth
 		limited, cancel = context.WithTimeout(ctx, dialTimeout)
 	}
 	defer cancel()
-	c, err := d.dial(limited, network, address)
+	c, err := d.network.DialContext(limited, network, address)
 	if err != nil {
 		if ctx.Err() == nil {
 			d.avoidAddress(address)
@@ -100,7 +109,7 @@ func (d *Dialer) addressesToDial(ctx context.Context, address string) []string {
 		return out
 	}
 	for _, to := range d.resolveAddress(ctx, address) {
-		for _, e := range endpoints(to) {
+		for _, e := range endpoints.EndpointsFor(to) {
 			if !slices.Contains(out, e.String()) {
 				out = append(out, e.String())
 			}
@@ -145,7 +154,7 @@ func (d *Dialer) resolveAddress(ctx context.Context, address string) (out []neti
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	addresses, err := d.lookup(ctx, "ip", host)
+	addresses, err := d.network.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil
 	}

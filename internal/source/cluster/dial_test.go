@@ -11,6 +11,30 @@ import (
 	"time"
 )
 
+// fakeNetwork is a network in functions.
+type fakeNetwork struct {
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+func fakeNetworkOf(d *Dialer) *fakeNetwork {
+	n := &fakeNetwork{lookup: net.DefaultResolver.LookupNetIP}
+	d.network = n
+	return n
+}
+
+func (n *fakeNetwork) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return n.dial(ctx, network, address)
+}
+
+func (n *fakeNetwork) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	return n.lookup(ctx, network, host)
+}
+
+type endpointsFunc func(netip.AddrPort) []netip.AddrPort
+
+func (f endpointsFunc) EndpointsFor(to netip.AddrPort) []netip.AddrPort { return f(to) }
+
 // dialerOf dials nothing: the peer of each connection is closed, unless there is an
 // error.
 func dialerOf(answer func(address string) error) func(context.Context, string, string) (net.Conn, error) {
@@ -37,13 +61,14 @@ func TestDialer(t *testing.T) {
 	refused := errors.New("refused")
 	synctest.Test(t, func(t *testing.T) {
 		d := NewDialer()
-		d.lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) { // no name is known
+		network := fakeNetworkOf(d)
+		network.lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) { // no name is known
 			a, err := netip.ParseAddr(host)
 			return []netip.Addr{a}, err
 		}
 		var dialed []string
 		down := map[string]bool{}
-		d.dial = dialerOf(func(address string) error {
+		network.dial = dialerOf(func(address string) error {
 			dialed = append(dialed, address)
 			if down[address] {
 				return refused
@@ -72,12 +97,12 @@ func TestDialer(t *testing.T) {
 		}
 		down[vip] = true
 		dial(vip, false, vip) // nothing is known about it
-		d.Follow(func(to netip.AddrPort) []netip.AddrPort {
+		d.Follow(endpointsFunc(func(to netip.AddrPort) []netip.AddrPort {
 			if to.String() != vip {
 				return nil
 			}
 			return []netip.AddrPort{netip.MustParseAddrPort(one), netip.MustParseAddrPort(two), netip.MustParseAddrPort(vip)}
-		})
+		}))
 		time.Sleep(avoidTime)
 		down[one] = true
 		down[two] = true
@@ -111,13 +136,14 @@ func TestDialer(t *testing.T) {
 func TestDialerTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewDialer()
-		d.dial = func(ctx context.Context, _, address string) (net.Conn, error) {
+		network := fakeNetworkOf(d)
+		network.dial = func(ctx context.Context, _, address string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		d.Follow(func(netip.AddrPort) []netip.AddrPort {
+		d.Follow(endpointsFunc(func(netip.AddrPort) []netip.AddrPort {
 			return []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:6443")}
-		})
+		}))
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -135,15 +161,16 @@ func TestDialerTimeout(t *testing.T) {
 func TestDialerSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewDialer()
+		network := fakeNetworkOf(d)
 		var peers []net.Conn
-		d.dial = func(context.Context, string, string) (net.Conn, error) {
+		network.dial = func(context.Context, string, string) (net.Conn, error) {
 			here, there := net.Pipe()
 			peers = append(peers, there)
 			return here, nil
 		}
-		d.Follow(func(netip.AddrPort) []netip.AddrPort {
+		d.Follow(endpointsFunc(func(netip.AddrPort) []netip.AddrPort {
 			return []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:6443")}
-		})
+		}))
 		read := func(answers time.Duration) (time.Duration, error) {
 			t.Helper()
 			c, err := d.DialContext(t.Context(), "tcp", "192.0.2.100:6443")

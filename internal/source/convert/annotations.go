@@ -87,13 +87,11 @@ type numbering struct {
 	annotation string
 	what       string // the name of a number
 	Highest    uint16
-	set        func(h *model.Host, n uint16)
 }
 
 var (
-	Weights = numbering{AnnotationWeight, "weight", 100, setWeight}
-
-	Priorities = numbering{AnnotationPriority, "priority", 9, func(h *model.Host, n uint16) { h.Priority = uint8(n) }}
+	Weights    = numbering{AnnotationWeight, "weight", 100}
+	Priorities = numbering{AnnotationPriority, "priority", 9}
 )
 
 func setWeight(h *model.Host, n uint16) { h.Weight, h.Drain = n, n == 0 }
@@ -150,7 +148,11 @@ func (f *Findings) applyNumbers(n numbering, text string, all []*model.EndpointS
 			continue
 		}
 		for _, h := range same {
-			n.set(h, number)
+			if n == Weights {
+				setWeight(h, number)
+			} else {
+				h.Priority = uint8(number)
+			}
 		}
 	}
 }

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,22 +16,17 @@ import (
 // EndpointSlice converts an EndpointSlice. The result is nil where the slice is not used: of a headless Service
 // (2.1), of no Service (2.2), or of an address type other than IPv4 and IPv6 (2.3). It never changes s (2.25).
 func EndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*manifest.FieldError) {
-	return convertSlice(s, ParseEndpoint)
+	return convertSlice(s, false)
 }
 
 // RelayedSlice is [EndpointSlice] for a Service whose connections are relayed: its endpoints may
 // have loopback addresses.
 func RelayedSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, []*manifest.FieldError) {
-	return convertSlice(s, func(text string) (netip.Addr, string) {
-		if a, problem := ParseAddress(text); problem == "" && a.IsLoopback() {
-			return a, ""
-		}
-		return ParseEndpoint(text)
-	})
+	return convertSlice(s, true)
 }
 
-func convertSlice(s *discoveryv1.EndpointSlice, parse func(string) (netip.Addr, string)) (*model.EndpointSlice, []*manifest.FieldError) {
-	c := sliceConverter{slice: s, parse: parse}
+func convertSlice(s *discoveryv1.EndpointSlice, relayed bool) (*model.EndpointSlice, []*manifest.FieldError) {
+	c := sliceConverter{slice: s, relayed: relayed}
 	named := c.ObjectName(&s.ObjectMeta)
 	if _, headless := s.Labels[corev1.IsHeadlessService]; headless {
 		return nil, c.All()
@@ -61,8 +55,8 @@ func convertSlice(s *discoveryv1.EndpointSlice, parse func(string) (netip.Addr, 
 
 type sliceConverter struct {
 	Findings
-	slice *discoveryv1.EndpointSlice
-	parse func(string) (netip.Addr, string)
+	slice   *discoveryv1.EndpointSlice
+	relayed bool
 }
 
 func (c *sliceConverter) convertFamily() (model.Family, bool) {
@@ -120,7 +114,10 @@ func (c *sliceConverter) convertHost(i int, f model.Family) (model.Host, bool) {
 		c.AddAt(at.Of("addresses"), nil, "missing: an endpoint needs an address")
 		return model.Host{}, false
 	}
-	a, problem := c.parse(in.Addresses[0])
+	a, problem := ParseEndpoint(in.Addresses[0])
+	if c.relayed && a.IsLoopback() && a.Zone() == "" {
+		problem = ""
+	}
 	if problem == "" && model.FamilyOf(a) != f {
 		problem = "is not an " + f.String() + " address, as the slice's addressType says"
 	}

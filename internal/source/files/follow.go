@@ -17,9 +17,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
+type runner interface {
+	Run(ctx context.Context, changed func()) error
+}
+
 type followed struct {
 	files    *Reader
-	watch    func(ctx context.Context, changed func()) error
+	watcher  runner
 	nodeName string
 	node     atomic.Pointer[model.Node]
 	states   map[model.ServiceName]model.ServiceState // of the input loaded last; nil: none was
@@ -36,13 +40,12 @@ type followed struct {
 
 const rereadAfter = 5 * time.Second
 
-// Follow returns a Source that reads files again when watch says that they may have
-// changed, on the node of that name. watch is [Watcher.Run] of a watcher that was made
-// before, so that no change is lost. Warnings about the objects go to log.
-func Follow(files *Reader, watch func(ctx context.Context, changed func()) error, nodeName string, log *slog.Logger) source.Source {
+// Follow returns a Source that reads files again when the watcher, a [Watcher], says that they may have changed, on the
+// node of that name. It was made before, so that no change is lost. Warnings about the objects go to log.
+func Follow(files *Reader, watcher runner, nodeName string, log *slog.Logger) source.Source {
 	files.follows = true
 	return &followed{
-		files: files, watch: watch, nodeName: nodeName,
+		files: files, watcher: watcher, nodeName: nodeName,
 		unreadable: make(chan struct{}, 1), log: log,
 	}
 }
@@ -64,7 +67,7 @@ func (f *followed) Run(ctx context.Context, changed func()) error {
 			}
 		}
 	}()
-	return f.watch(ctx, changed)
+	return f.watcher.Run(ctx, changed)
 }
 
 // AwaitNode returns immediately: a machine needs no Node object.

@@ -91,7 +91,7 @@ func TestFollow(t *testing.T) {
 	files := &Reader{Paths: []string{"a.yaml"}}
 	watcher, err := NewWatcher(files.Paths...)
 	check(t, err)
-	s := Follow(files, watcher.Run, "n1", slog.New(slog.DiscardHandler))
+	s := Follow(files, watcher, "n1", slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	changes, ended := make(chan struct{}, 100), make(chan error, 1)

@@ -28,9 +28,13 @@ func followIsolated(tb testing.TB, content []byte) (s *followed, path string) {
 	return s, path
 }
 
+// still is a watcher of files that stay as they are.
+type still struct{}
+
+func (still) Run(context.Context, func()) error { return nil }
+
 func followOf(files *Reader) *followed {
-	watch := func(context.Context, func()) error { return nil }
-	return Follow(files, watch, "node-1", slog.New(slog.DiscardHandler)).(*followed)
+	return Follow(files, still{}, "node-1", slog.New(slog.DiscardHandler)).(*followed)
 }
 
 // followers are ways to follow a file.

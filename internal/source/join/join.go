@@ -73,7 +73,7 @@ func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) 
 		pending:   make(map[model.ServiceName]struct{}),
 	}
 	if dialer != nil {
-		dialer.Follow(j.endpointsFor)
+		dialer.Follow(j)
 	}
 	return j
 }
@@ -402,8 +402,8 @@ func (j *Joined) conflictTexts() (out []string) {
 	return out
 }
 
-// endpointsFor returns where a Service of the files forwards connections to an address.
-func (j *Joined) endpointsFor(to netip.AddrPort) (out []netip.AddrPort) {
+// EndpointsFor returns where a Service of the files forwards connections to an address.
+func (j *Joined) EndpointsFor(to netip.AddrPort) (out []netip.AddrPort) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	known := j.clusterKnown.isClosed()

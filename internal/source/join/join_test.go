@@ -73,19 +73,23 @@ func newJoinLab(t *testing.T, file string, keep bool, objects ...runtime.Object)
 		ServiceCIDRs: sourcetest.ReaderOf(l.api.NetworkingV1().ServiceCIDRs()),
 	}, cluster.Config{NodeConfig: model.Config{NodeName: "n1"}, Log: slog.New(slog.NewTextHandler(&l.log, nil))})
 	check(t, os.WriteFile(l.path, []byte(file), 0o600))
-	watch := func(ctx context.Context, changed func()) error {
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-l.edited:
-				changed()
-			}
-		}
-	}
-	l.joined = New(files.Follow(&files.Reader{Paths: []string{l.path}}, watch, "n1", l.Log), l.Cluster, nil)
+	l.joined = New(files.Follow(&files.Reader{Paths: []string{l.path}}, editing(l.edited), "n1", l.Log), l.Cluster, nil)
 	l.joined.Keep = keep
 	return l
+}
+
+// editing is a watcher that is told of changes.
+type editing chan struct{}
+
+func (e editing) Run(ctx context.Context, changed func()) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e:
+			changed()
+		}
+	}
 }
 
 // cut makes the API server unreachable until the function returned is called.
