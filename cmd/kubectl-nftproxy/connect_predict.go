@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/api"
-	"github.com/nftproxy/nftproxy/internal/changes"
-	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/fleet"
@@ -47,7 +45,6 @@ func applied(ctx context.Context, client *api.Client, namespace string, want map
 }
 
 type nodeOracle struct {
-	service model.ServiceName
 	targets []conntest.Target
 	local   []netip.Addr // of the node
 	rules   *nft.Ruleset
@@ -122,11 +119,32 @@ func (t *clusterTest) oracleOf(ctx context.Context, node string) (*nodeOracle, e
 	if err != nil {
 		return nil, err
 	}
-	p := &nodeOracle{node: node, guess: guess, blind: guess && len(t.settings.Settings) == 0, pods: cfg.Node.PodInterface}
+	router := side.Snapshot.Route(cfg.Node)
+	p := &nodeOracle{
+		node: node, guess: guess, blind: guess && len(t.settings.Settings) == 0, pods: cfg.Node.PodInterface,
+		local: explain.LocalAddresses(side.Snapshot, cfg.Node), rules: render.Render(side.Routing), router: router,
+	}
+	var isTested func(model.ServiceName) bool
 	if t.Services {
 		p.prefix = t.lab.Name + "/"
+		isTested = func(name model.ServiceName) bool { return name.Namespace == t.lab.Name }
+	} else {
+		service, err := api.Resolve(t.service, router, words.Kubernetes)
+		if err != nil {
+			return nil, err
+		}
+		isTested = func(name model.ServiceName) bool { return name == service }
 	}
-	return p, p.fill(cfg, side, t.service)
+	nodePorts := router.NodePortAddresses()
+	if len(nodePorts) == 0 {
+		nodePorts = p.local
+	}
+	for i := range side.Routing.Routes {
+		if r := &side.Routing.Routes[i]; isTested(r.Service.Name) {
+			p.targets = conntest.AddTarget(p.targets, served.Of(r, side.Routing.Scheduler), nodePorts)
+		}
+	}
+	return p, nil
 }
 
 // basisOf returns what the nftproxy of a node says about its settings. Without an answer, the ones of
@@ -168,34 +186,6 @@ func (t *clusterTest) note(text string) {
 	}
 }
 
-func (p *nodeOracle) fill(cfg *config.Config, side changes.Side, service string) (err error) {
-	router := side.Snapshot.Route(cfg.Node)
-	p.local = explain.LocalAddresses(side.Snapshot, cfg.Node)
-	if service != "" {
-		if p.service, err = api.Resolve(service, router, words.Kubernetes); err != nil {
-			return err
-		}
-	}
-	nodePorts := router.NodePortAddresses()
-	if len(nodePorts) == 0 {
-		nodePorts = p.local
-	}
-	for i := range side.Routing.Routes {
-		r := &side.Routing.Routes[i]
-		if r.Service.Name == p.service || p.prefix != "" && r.Service.Name.Namespace+"/" == p.prefix {
-			p.targets = conntest.AddTarget(p.targets, served.Of(r, side.Routing.Scheduler), nodePorts)
-		}
-	}
-	p.rules, p.router = render.Render(side.Routing), router
-	return nil
-}
-
-func (p *nodeOracle) explain(packet explain.Packet) *explain.Result {
-	r := explain.Explain(p.rules.Table(model.FamilyOf(packet.Destination)), packet, p.local)
-	r.AddObjects(p.router)
-	return r
-}
-
 // add adds the cases from an origin to the frontends of a node. own are addresses of the client.
 func (j *job) add(p *nodeOracle, from conntest.Origin, sources func([]netip.Addr) ([]netip.Addr, error), own []netip.Addr) error {
 	targets := p.targets
@@ -220,7 +210,9 @@ func (j *job) add(p *nodeOracle, from conntest.Origin, sources func([]netip.Addr
 		if from == conntest.Pod {
 			packet.Interface = p.pods
 		}
-		c.Predict(p.explain(packet), own)
+		r := explain.Explain(p.rules.Table(model.FamilyOf(to[i])), packet, p.local)
+		r.AddObjects(p.router)
+		c.Predict(r, own)
 		if !clients[i].IsValid() && t.Kind != model.ClusterIP && t.Kind != model.NodePort {
 			c.Skip = "the client has no route to " + to[i].String()
 		}

@@ -48,7 +48,7 @@ func (t *clusterTest) test() (report *conntest.Report, err error) {
 	if t.lab != nil {
 		defer func() {
 			cli.ShowProgress(t.c, "removing everything")
-			err = errors.Join(err, t.lab.Close(ctx))
+			err = errors.Join(err, t.lab.Remove(ctx))
 			if err == nil {
 				t.addNotes(report)
 			}
@@ -163,7 +163,16 @@ func (t *clusterTest) settle(ctx context.Context, all []*peers.Peer) error {
 	if err := t.lab.AwaitEndpoints(ctx, want); err != nil {
 		return err
 	}
-	asked, blind := t.agentsOf(all)
+	var asked []fleet.Agent
+	blind := false // a node has no agent
+	for _, p := range all {
+		switch agent := fleet.ReadyOn(t.members.agents, p.Node); {
+		case agent == nil:
+			blind = true
+		case !slices.Contains(asked, *agent):
+			asked = append(asked, *agent)
+		}
+	}
 	limited, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
 	for len(asked) > 0 {
@@ -199,19 +208,6 @@ func (t *clusterTest) lagging(ctx context.Context, asked []fleet.Agent, want map
 		}
 	}
 	return still, reasons
-}
-
-// agentsOf returns the agents on the nodes of peers, and whether a node has none.
-func (t *clusterTest) agentsOf(all []*peers.Peer) (agents []fleet.Agent, blind bool) {
-	for _, p := range all {
-		switch agent := fleet.ReadyOn(t.members.agents, p.Node); {
-		case agent == nil:
-			blind = true
-		case !slices.Contains(agents, *agent):
-			agents = append(agents, *agent)
-		}
-	}
-	return agents, blind
 }
 
 type job struct {

@@ -60,15 +60,13 @@ func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
 			agents = append(agents, Agent{p.Spec.NodeName, p.Namespace, p.Name, stateOf(p)})
 		}
 	})
-	slices.SortFunc(agents, compareAgents)
+	slices.SortFunc(agents, func(a, b Agent) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
+	})
 	return agents, err
 }
 
-func compareAgents(a, b Agent) int {
-	return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
-}
-
-// state returns why a pod may not answer.
+// stateOf returns why a pod may not answer.
 func stateOf(p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "the pod is ending"

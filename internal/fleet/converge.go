@@ -38,7 +38,8 @@ func (o *ConvergeOptions) limit(timeout time.Duration) time.Duration {
 func (f *Fleet) Converge(ctx context.Context, nodes []Node, agents []Agent, o ConvergeOptions, progress func(round, have int)) (r *Convergence, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.limit(f.Timeout), errors.New("the nodes took too long"))
 	defer cancel()
-	c := &converging{Fleet: f, ConvergeOptions: o, agents: agents, probe: newProbe(f.API, &o, o.limit(f.Timeout))}
+	scratch := kubectl.NewScratch(f.API, kubectl.Purpose{Label: LabelConverge, Prefix: "nftproxy-converge-"}, o.limit(f.Timeout))
+	c := &converging{Fleet: f, ConvergeOptions: o, agents: agents, probe: &probe{Scratch: scratch, api: f.API, proxyName: o.ProxyName}}
 	c.report.Changes, c.report.Namespace, c.report.Wait = []Written{}, c.probe.Name, o.Wait.Seconds()
 	c.report.addNodes(nodes, agents)
 	defer func() { c.report.finish() }()

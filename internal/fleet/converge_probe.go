@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -26,15 +25,10 @@ const (
 // addresses for documentation (RFC 5737, RFC 3849), where no host answers.
 type probe struct {
 	*kubectl.Scratch
-	api      rest.Interface
-	options  *ConvergeOptions
-	family   corev1.IPFamily
-	endpoint netip.AddrPort // of the last change
-}
-
-func newProbe(api rest.Interface, o *ConvergeOptions, limit time.Duration) *probe {
-	purpose := kubectl.Purpose{Label: LabelConverge, Prefix: "nftproxy-converge-"}
-	return &probe{Scratch: kubectl.NewScratch(api, purpose, limit), api: api, options: o}
+	api       rest.Interface
+	proxyName string // see [ConvergeOptions]
+	family    corev1.IPFamily
+	endpoint  netip.AddrPort // of the last change
 }
 
 func (p *probe) service() string { return p.Name + "/" + probeName }
@@ -49,8 +43,8 @@ func (p *probe) create(ctx context.Context) error {
 		return err
 	}
 	service := &corev1.Service{ObjectMeta: p.Meta(probeName), Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: probePort, Protocol: corev1.ProtocolTCP}}}}
-	if p.options.ProxyName != "" {
-		service.Labels[convert.LabelProxyName] = p.options.ProxyName
+	if p.proxyName != "" {
+		service.Labels[convert.LabelProxyName] = p.proxyName
 	}
 	if err := p.Send(ctx, p.api.Post().AbsPath(p.Path(core, "services")), service, service); err != nil {
 		return fmt.Errorf("create Service %s: %w", p.service(), err)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -151,9 +152,5 @@ func histogram(seconds []float64) []Bucket {
 
 // bound returns 1, 2, 5, 10, 20, 50 ... milliseconds in seconds.
 func bound(step int) float64 {
-	ms := []int{1, 2, 5}[step%3]
-	for range step / 3 {
-		ms *= 10
-	}
-	return float64(ms) / 1000
+	return []float64{1, 2, 5}[step%3] * math.Pow10(step/3) / 1000
 }

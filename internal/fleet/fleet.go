@@ -67,13 +67,14 @@ func Open(o Options) (*Fleet, error) {
 		return nil, err
 	}
 	config.Timeout = 0 // it is of requests to the API server
-	switch o.Way {
-	case PortForward:
+	if o.Way == PortForward {
 		f.Transport = &forwarder{config: config, api: f.API, port: o.Port}
-	case Proxy:
-		f.Transport, err = newProxied(config, f.API, o.Port)
-	default:
-		err = fmt.Errorf("there is no way %q to an agent: use %s or %s", o.Way, PortForward, Proxy)
+		return f, nil
 	}
-	return f, err
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("prepare client of the API server: %w", err)
+	}
+	f.Transport = proxied{RoundTripper: transport, api: f.API, port: o.Port}
+	return f, nil
 }

@@ -103,6 +103,7 @@ func (f *forwarder) open(conn httpstream.Connection) (net.Conn, error) {
 		return nil, fmt.Errorf("open stream of data: %w", err)
 	}
 	s := &stream{Stream: data, conn: conn, ended: make(chan struct{})}
+	s.Conn, _ = net.Pipe()
 	go func() {
 		message, _ := io.ReadAll(io.LimitReader(failures, maxStatus)) // it ends with the connection
 		if len(message) > 0 {
@@ -126,7 +127,10 @@ func lastPart(message string) string {
 	return message
 }
 
+// stream is a connection. It has the addresses of one end of a pipe, and ignores deadlines as that
+// does while it is not read: requests have deadlines of their own.
 type stream struct {
+	net.Conn
 	httpstream.Stream
 	conn    httpstream.Connection
 	ended   chan struct{} // closed when the stream of errors has ended
@@ -168,18 +172,3 @@ func (s *stream) Close() error {
 	s.Stream.Reset() //nolint:errcheck // the connection ends with it
 	return s.conn.Close()
 }
-
-// LocalAddr implements [net.Conn].
-func (s *stream) LocalAddr() net.Addr { return &net.UnixAddr{Name: "port-forward"} }
-
-// RemoteAddr implements [net.Conn].
-func (s *stream) RemoteAddr() net.Addr { return &net.UnixAddr{Name: "port-forward"} }
-
-// SetDeadline implements [net.Conn]: requests have deadlines of their own.
-func (s *stream) SetDeadline(time.Time) error { return nil }
-
-// SetReadDeadline implements [net.Conn].
-func (s *stream) SetReadDeadline(time.Time) error { return nil }
-
-// SetWriteDeadline implements [net.Conn].
-func (s *stream) SetWriteDeadline(time.Time) error { return nil }

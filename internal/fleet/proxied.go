@@ -17,22 +17,13 @@ type proxied struct {
 	http.RoundTripper
 	api  rest.Interface
 	port uint16
-}
-
-func newProxied(config *rest.Config, api rest.Interface, port uint16) (*proxied, error) {
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("prepare client of the API server: %w", err)
-	}
-	return &proxied{transport, api, port}, nil
+	to   *Agent
 }
 
 // To implements [Transport].
-func (p *proxied) To(a *Agent) (http.RoundTripper, error) { return &proxiedTo{p, a}, nil }
-
-type proxiedTo struct {
-	*proxied
-	to *Agent
+func (p proxied) To(a *Agent) (http.RoundTripper, error) {
+	p.to = a
+	return p, nil
 }
 
 // maxStatus limits a message of the API server, in bytes.
@@ -40,7 +31,7 @@ const maxStatus = 64 << 10
 
 // RoundTrip implements [http.RoundTripper]. A refusal by the API server is an error, as it is
 // not the answer of an agent.
-func (p *proxiedTo) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p proxied) RoundTrip(r *http.Request) (*http.Response, error) {
 	out := r.Clone(r.Context())
 	pod := fmt.Sprintf("%s:%d", p.to.Pod, p.port)
 	out.URL = p.api.Get().AbsPath("/api/v1/namespaces", p.to.Namespace, "pods", pod, "proxy", r.URL.Path).URL()

@@ -191,14 +191,10 @@ func (n *NodeReport) lag(now time.Time, s *api.Status, newest map[string]Newest)
 // pendingFor returns how long changes wait for a sync, by the clock of the node if its version
 // says the time.
 func pendingFor(a *Answer[api.Status]) time.Duration {
-	now := a.Document.Time
-	if now.IsZero() {
-		now = a.Asked
-	}
 	if a.Document.PendingSince.IsZero() {
 		return 0
 	}
-	return max(0, now.Sub(a.Document.PendingSince))
+	return max(0, cmp.Or(a.Document.Time, a.Asked).Sub(a.Document.PendingSince))
 }
 
 func unhealthy(s *api.Status) string {

@@ -25,9 +25,10 @@ func (l *Lab) await(ctx context.Context, pods map[string]*corev1.Pod, progress f
 		if err != nil {
 			return false, err
 		}
-		running, why = judge(all, pods)
+		failed := 0
+		running, why, failed = judge(all, pods)
 		progress(len(running), len(pods))
-		return len(running) == len(pods) || allFailed(all, len(running), len(pods)), nil
+		return len(running)+failed == len(pods), nil
 	})
 	if err != nil {
 		return nil, nil, err
@@ -58,33 +59,27 @@ func (l *Lab) poll(ctx context.Context, check func(context.Context) (done bool, 
 	}
 }
 
-// judge returns the pods that are ready, of the ones that are waited for, and by node why others are not.
-func judge(all []corev1.Pod, wanted map[string]*corev1.Pod) (running []corev1.Pod, why map[string]string) {
+// judge returns the pods that are ready, of the ones that are waited for, by node why others are not,
+// and how many never will be.
+func judge(all []corev1.Pod, wanted map[string]*corev1.Pod) (running []corev1.Pod, why map[string]string, failed int) {
 	why = make(map[string]string)
 	for i := range all {
 		p := &all[i]
 		if wanted[p.Name] == nil {
 			continue
 		}
-		switch reason, final := notReady(p); {
+		reason, final := notReady(p)
+		if final {
+			failed++
+		}
+		switch {
 		case reason == "":
 			running = append(running, *p)
 		case final || why[p.Spec.NodeName] == "":
 			why[p.Spec.NodeName] = reason
 		}
 	}
-	return running, why
-}
-
-// allFailed reports whether the pods that do not run have failed for good.
-func allFailed(all []corev1.Pod, running, wanted int) bool {
-	failed := 0
-	for i := range all {
-		if _, final := notReady(&all[i]); final {
-			failed++
-		}
-	}
-	return running+failed == wanted
+	return running, why, failed
 }
 
 // notReady returns why a pod is not ready, and whether it will never be; empty: it is.

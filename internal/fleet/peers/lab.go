@@ -66,7 +66,7 @@ func (o *Options) rights() []kubectl.Right {
 }
 
 // Open names the permissions that are missing, removes what killed tests have left, and makes a
-// namespace with Services. It is to be closed also after an error, if there is a lab.
+// namespace with Services. It is to be removed also after an error, if there is a lab.
 func Open(ctx context.Context, f *fleet.Fleet, o Options) (*Lab, error) {
 	if err := kubectl.Permitted(ctx, f.API, o.rights(), "test"); err != nil {
 		return nil, err
@@ -219,9 +219,6 @@ func (l *Lab) Stop(ctx context.Context, peers []*Peer) error {
 	}
 	return fmt.Errorf("pod %s on node %s does not end within %s", left[0].Name, left[0].Spec.NodeName, l.Patience)
 }
-
-// Close removes everything.
-func (l *Lab) Close(ctx context.Context) error { return l.Remove(ctx) }
 
 func (l *Lab) list(ctx context.Context) (all []corev1.Pod, err error) {
 	q := kubectl.Query{Path: l.Path(kubectl.CoreAPI, "pods"), Options: map[string]string{"labelSelector": Label}}
