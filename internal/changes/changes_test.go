@@ -86,9 +86,7 @@ func parse(t *testing.T, yaml string) changes.Side {
 func printed(t *testing.T, services []changes.Service) string {
 	t.Helper()
 	var b strings.Builder
-	if err := changes.Print(&b, services, 0, false); err != nil {
-		t.Fatal(err)
-	}
+	changes.Print(&b, services, 0, false)
 	return b.String()
 }
 

@@ -161,17 +161,6 @@ func textsOf[T fmt.Stringer](list []T) []string {
 }
 
 func (s *subject) portPrefix(port model.PortName) string {
-	if !s.severalPorts() {
-		return ""
-	}
-	return portLabel(port)
-}
-
-func portLabel(port model.PortName) string {
-	return cmp.Or(port.Port, port.Protocol.String()) + ": "
-}
-
-func (s *subject) severalPorts() bool {
 	ports := make(map[model.PortName]bool)
 	for _, f := range slices.Concat(s.added, s.removed) {
 		ports[f.Port] = true
@@ -179,7 +168,14 @@ func (s *subject) severalPorts() bool {
 	for _, p := range s.stays {
 		ports[p.after.Port] = true
 	}
-	return len(ports) > 1
+	if len(ports) < 2 {
+		return ""
+	}
+	return portLabel(port)
+}
+
+func portLabel(port model.PortName) string {
+	return cmp.Or(port.Port, port.Protocol.String()) + ": "
 }
 
 func (s *subject) describeMoves() (out []Detail) {

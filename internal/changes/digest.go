@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // digestSize is how many bytes of a SHA-256 a digest has: 64 bits distinguish rules that are not
@@ -56,7 +57,10 @@ func ElementsOf(r *nft.Ruleset, service string) (out []string) {
 // What packets write is left out.
 func eachElement(r *nft.Ruleset, f func(service, text string)) {
 	for _, t := range r.Tables {
-		names := servicesOf(t)
+		names := make(map[model.Frontend]string)
+		for n := range served.Read(t).Names() {
+			names[n.Frontend] = n.Port.Service.String()
+		}
 		for _, s := range t.Sets {
 			if s.Dynamic {
 				continue
@@ -72,20 +76,4 @@ func eachElement(r *nft.Ruleset, f func(service, text string)) {
 			}
 		}
 	}
-}
-
-func servicesOf(t *nft.Table) map[model.Frontend]string {
-	out := make(map[model.Frontend]string)
-	for _, name := range nft.ServiceMaps {
-		s := t.Set(name)
-		if s == nil {
-			continue
-		}
-		for i := range s.Elements {
-			e := &s.Elements[i]
-			port, _ := nft.ParseComment(e.Comment)
-			out[t.FrontendOf(s, e.Key)] = port.Service.String()
-		}
-	}
-	return out
 }

@@ -63,15 +63,13 @@ func (n elements) describeUnnoticed() Detail {
 	return Detail{Kind: KindRules, New: anyElements, Text: terminal.Count(n.all, "element") + " of the rules, which clients do not notice"}
 }
 
-func (s *Service) isUnnoticed() bool { return len(s.Details) == 1 && s.Details[0].Kind == KindRules }
-
 // groupUnnoticed returns the Services whose changes clients notice, and one line for the others,
 // if they are several.
 func groupUnnoticed(services []Service) (noticed []Service, others int, text string) {
 	sum := elements{}
 	for i := range services {
 		s := &services[i]
-		if !s.isUnnoticed() {
+		if len(s.Details) != 1 || s.Details[0].Kind != KindRules {
 			noticed = append(noticed, *s)
 			continue
 		}

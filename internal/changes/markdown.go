@@ -33,9 +33,7 @@ func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) erro
 		writeTable(&b, services)
 	}
 	if elements && !p.Empty() {
-		if err := rulesSection(&b, p, markdownLimit-b.Len()); err != nil {
-			return err
-		}
+		writeRules(&b, p, markdownLimit-b.Len())
 	} else {
 		summary := p.Summary()
 		if p.Empty() && len(services) > 0 {
@@ -108,14 +106,12 @@ func escapeCell(text string) string {
 // codeCell returns a name as code, in which "@" mentions no user.
 func codeCell(name string) string { return "<code>" + escapeCell(name) + "</code>" }
 
-// rulesSection writes the changes of the rules as a diff, as far as there is room.
-func rulesSection(b *bytes.Buffer, p *plan.Plan, room int) error {
+// writeRules writes the changes of the rules as a diff, as far as there is room.
+func writeRules(b *bytes.Buffer, p *plan.Plan, room int) {
 	const around = 400 // bytes of the section itself
 	room -= around
 	var all, shown strings.Builder
-	if err := p.PrintChanges(&all, false, room); err != nil { // each has a line at least
-		return err
-	}
+	_ = p.PrintChanges(&all, false, room) // a strings.Builder does not fail; each has a line at least
 	n, note := 0, ""
 	for line := range strings.Lines(all.String()) {
 		line = signFirst(line)
@@ -131,7 +127,6 @@ func rulesSection(b *bytes.Buffer, p *plan.Plan, room int) error {
 		fence += "`"
 	}
 	fmt.Fprintf(b, "\n<details><summary>Rules: %s</summary>\n\n%sdiff\n%s%s\n%s\n</details>\n", p.Summary(), fence, &shown, fence, note)
-	return nil
 }
 
 // signFirst moves the sign of a line to its beginning. A diff shows "!" as changed.

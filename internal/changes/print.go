@@ -20,29 +20,27 @@ var (
 const SameRules = "The rules stay as they are."
 
 // Print writes a line for each of the first Services, limit at most, one for the number of
-// others, and one for all whose changes clients do not notice. Zero means no limit.
-func Print(w io.Writer, services []Service, limit int, colour bool) error {
+// others, and one for all whose changes clients do not notice. Zero means no limit. Errors are the
+// writer's, which keeps them as a [bufio.Writer] does.
+func Print(w io.Writer, services []Service, limit int, colour bool) {
 	in := Words(services)
 	services, others, text := groupUnnoticed(services)
 	shown := services
 	if limit > 0 {
 		shown = services[:min(limit, len(services))]
 	}
+	line := func(a Action, text string) {
+		fmt.Fprintln(w, colours[a].Paint(terminal.Printable("  "+signs[a]+" "+text), colour))
+	}
 	for i := range shown {
-		s := &shown[i]
-		if err := printLine(w, s.Action, s.String(), colour); err != nil {
-			return err
-		}
+		line(shown[i].Action, shown[i].String())
 	}
 	if rest := services[len(shown):]; len(rest) > 0 {
-		if _, err := fmt.Fprintf(w, "    and %s more: %s\n", Words(rest).Count(len(rest), "Service"), Summary(rest)); err != nil {
-			return err
-		}
+		fmt.Fprintf(w, "    and %s more: %s\n", Words(rest).Count(len(rest), "Service"), Summary(rest))
 	}
-	if others == 0 {
-		return nil
+	if others > 0 {
+		line(Changed, in.Count(others, "Service")+": "+text)
 	}
-	return printLine(w, Changed, in.Count(others, "Service")+": "+text, colour)
 }
 
 // Words are the words for Services together.
@@ -54,12 +52,6 @@ func Words(services []Service) words.Vocabulary {
 		}
 	}
 	return words.Among(len(services), balances)
-}
-
-func printLine(w io.Writer, a Action, text string, colour bool) error {
-	text = terminal.Printable("  " + signs[a] + " " + text)
-	_, err := fmt.Fprintln(w, colours[a].Paint(text, colour))
-	return err
 }
 
 // Summary counts Services in one line, for example "1 added, 2 changed".

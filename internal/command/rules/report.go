@@ -71,20 +71,16 @@ func (o *reportOptions) addReportFlags(c *cobra.Command, note string, formats ..
 }
 
 func (o *reportOptions) print(w io.Writer, r *outcome) error {
-	b := bufio.NewWriter(w)
+	b := bufio.NewWriter(w) // it keeps the first error
 	err := o.output.Print(b, r, func(io.Writer) error {
 		if o.output.Format != formatMarkdown {
 			return o.text(b, r)
 		}
-		if err := changes.Markdown(b, r.services, r.plan, o.elements != "never"); err != nil {
-			return err
-		}
-		return r.printAddresses(b, "\n- `%s`", "\n")
-	})
-	if err != nil {
+		err := changes.Markdown(b, r.services, r.plan, o.elements != "never")
+		r.printAddresses(b, "\n- `%s`", "\n")
 		return err
-	}
-	return b.Flush()
+	})
+	return errors.Join(err, b.Flush())
 }
 
 // WriteJSON implements [cli.JSONWriter].
@@ -96,49 +92,41 @@ func (r *outcome) WriteJSON(w io.Writer) error {
 }
 
 // printAddresses prints a line for each address that changes, and then an end, if there are any.
-func (r *outcome) printAddresses(w io.Writer, line, end string) (err error) {
+func (r *outcome) printAddresses(w *bufio.Writer, line, end string) {
 	for _, a := range r.addresses {
-		_, failed := fmt.Fprintf(w, line, terminal.Printable(a.String()))
-		err = errors.Join(err, failed)
+		fmt.Fprintf(w, line, terminal.Printable(a.String()))
 	}
 	if len(r.addresses) > 0 {
-		_, failed := fmt.Fprint(w, end)
-		err = errors.Join(err, failed)
+		w.WriteString(end)
 	}
-	return err
 }
 
 // text prints the addresses, the Services, the elements, and the numbers of both.
 func (o *reportOptions) text(w *bufio.Writer, r *outcome) error {
-	if err := r.printAddresses(w, "%s\n", "nftproxy run changes these addresses of interfaces.\n\n"); err != nil {
-		return err
-	}
+	r.printAddresses(w, "%s\n", "nftproxy run changes these addresses of interfaces.\n\n")
 	if r.sameServices() {
-		_, err := fmt.Fprintln(w, r.plan.Summary())
-		return err
+		fmt.Fprintln(w, r.plan.Summary())
+		return nil
 	}
 	limit := listedServices
 	if o.elements != "auto" {
 		limit = 0
 	}
 	fmt.Fprintf(w, "%s: %s.\n", r.in().Text("Services"), changes.Summary(r.services))
-	if err := changes.Print(w, r.services, limit, o.output.Paint); err != nil {
-		return err
-	}
+	changes.Print(w, r.services, limit, o.output.Paint)
 	fmt.Fprintln(w)
-	n := r.plan.Len()
-	if r.plan.Empty() {
-		_, err := fmt.Fprintln(w, changes.SameRules)
-		return err
-	}
-	if o.elements == "always" || o.elements == "auto" && n <= listedElements {
+	switch n := r.plan.Len(); {
+	case r.plan.Empty():
+		fmt.Fprintln(w, changes.SameRules)
+		return nil
+	case o.elements == "always", o.elements == "auto" && n <= listedElements:
 		if err := r.plan.PrintChanges(w, o.output.Paint, 0); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
-	} else if o.elements == "auto" {
+	case o.elements == "auto":
 		fmt.Fprintf(w, "%d changes of the rules are not listed: --elements=always lists them.\n", n)
 	}
-	_, err := fmt.Fprintln(w, r.plan.Summary())
-	return err
+	fmt.Fprintln(w, r.plan.Summary())
+	return nil
 }
