@@ -48,7 +48,9 @@ func (tr *tracer) lookupKey(b *branch, key nft.Concat, set string) (*nft.Set, nf
 		_, isSlot := o.(nft.Slots)
 		switch {
 		case s.Key[i] == nft.RangeID:
-			k.Port = b.rangeID()
+			if b.class <= model.AllPorts { // else it is no range
+				k.Port = uint16(b.class)
+			}
 		case isField && field.Datatype() != nft.ClientPort: // which is not known
 			b.load(field, &k)
 		case isNetwork:
@@ -61,14 +63,6 @@ func (tr *tracer) lookupKey(b *branch, key nft.Concat, set string) (*nft.Set, nf
 		}
 	}
 	return s, k, ""
-}
-
-// rangeID returns the number of a range in the packet, zero if there is none.
-func (b *branch) rangeID() uint16 {
-	if b.class > model.AllPorts {
-		return 0
-	}
-	return uint16(b.class)
 }
 
 // fitsField reports whether an operand fills a field of a key.

@@ -43,7 +43,12 @@ func (tr *tracer) traceRule(p *state, c *nft.Chain, r nft.Rule) []branch {
 			continue
 		}
 		b.Of = len(possible)
-		b.noteScheduler(choice)
+		if choice.First != 0 && choice.Count > 1 { // of a lane: the number in a rule without a slot has no scheduler
+			b.Scheduler = choice.Scheduler.String()
+			if choice.Scheduler.IsMaglev() {
+				b.TableSize = choice.Count
+			}
+		}
 		b.Share *= float64(len(b.Slots)) / float64(b.Of)
 	}
 	return branches
@@ -61,17 +66,6 @@ func (tr *tracer) relayBranches(b *branch) []branch {
 		o.Endpoint, o.Slots, o.Of, o.Share, o.lane = e.Value.Endpoint, []uint32{e.Key.Slot}, len(slots), b.Share/float64(len(slots)), nft.RelayChain
 	}
 	return out
-}
-
-// noteScheduler notes the scheduler of a lane; the number in a rule without a slot has none.
-func (b *branch) noteScheduler(choice *nft.Slots) {
-	if choice.First == 0 || choice.Count < 2 {
-		return
-	}
-	b.Scheduler = choice.Scheduler.String()
-	if choice.Scheduler.IsMaglev() {
-		b.TableSize = choice.Count
-	}
 }
 
 func (tr *tracer) traceSlots(p *state, step Step, r nft.Rule, slots []uint32) []branch {
@@ -128,7 +122,8 @@ func findChoice(r nft.Rule) (choice *nft.Slots, ok bool) {
 
 func slotsFor(s *nft.Slots, p *state) []uint32 {
 	if key, seed := s.Hash(); len(key) == 1 && p.Source.IsValid() { // the client's port is not known
-		return []uint32{s.First + scaleHash(jenkinsHash(p.Source.AsSlice(), seed), s.Count)}
+		hash := jenkinsHash(p.Source.AsSlice(), seed)
+		return []uint32{s.First + uint32(uint64(hash)*uint64(s.Count)>>32)} // reciprocal_scale() of linux/kernel.h
 	}
 	out := make([]uint32, s.Count)
 	for i := range out {

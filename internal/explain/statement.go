@@ -211,16 +211,12 @@ func (tr *tracer) translateByMap(b *branch, st nft.DNAT) bool {
 		if st.KeepPort {
 			to = netip.AddrPortFrom(to.Addr(), b.Port)
 		}
-		b.translateTo(to, tr.table.Set(st.Map).Dynamic || st.Map == nft.ServersMap)
+		b.Destination, b.Port = to.Addr(), to.Port()
+		b.Verdict, b.Endpoint, b.Bound = Forward, to, tr.table.Set(st.Map).Dynamic || st.Map == nft.ServersMap
+		// Connection tracking records a translation only if it changes something.
+		b.translated = b.Frontend() != b.dialled
+		b.settled = true
 	})
-}
-
-func (b *branch) translateTo(to netip.AddrPort, bound bool) {
-	b.Destination, b.Port = to.Addr(), to.Port()
-	b.Verdict, b.Endpoint, b.Bound = Forward, to, bound
-	// Connection tracking records a translation only if it changes something.
-	b.translated = b.Frontend() != b.dialled
-	b.settled = true
 }
 
 func (tr *tracer) rememberClient(b *branch, clients string, key nft.Concat, timeout time.Duration) bool {
@@ -273,9 +269,4 @@ func jhashFinal(a, b, c uint32) uint32 {
 		a, b, c = b, (c^b)-bits.RotateLeft32(b, n), a
 	}
 	return b
-}
-
-// scaleHash maps a hash to one of n numbers (reciprocal_scale() of linux/kernel.h).
-func scaleHash(hash, n uint32) uint32 {
-	return uint32(uint64(hash) * uint64(n) >> 32)
 }

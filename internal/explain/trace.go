@@ -29,7 +29,11 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	}
 	start := state{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1, portless: p.Port == 0, echo: p.isEcho() && t.Set(nft.EchoSet) != nil}}
 	for _, there := range tr.traceHook(start, first) {
-		for _, end := range tr.traceHook(there, tr.secondHook(&there)) {
+		second := nft.Postrouting // has source NAT, except for packets from other hosts to the node itself
+		if !there.FromNode && tr.isLocal(there.Destination) {
+			second = nft.Input
+		}
+		for _, end := range tr.traceHook(there, second) {
 			end.Reason = reasonFor(&end.Outcome)
 			r.Outcomes = append(r.Outcomes, end.Outcome)
 		}
@@ -47,24 +51,26 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 // joinOutcomes merges outcomes that end alike, in two steps: first within a lane, where an endpoint may have
 // several slots, then across paths, for example where the counter for the slot is chosen at random. It keeps the likeliest path.
 func joinOutcomes(outcomes []Outcome) []Outcome {
-	outcomes = mergeOutcomes(outcomes, func(a, b *Outcome) bool { return a.lane == b.lane && a.lane != "" }, func(into, o *Outcome) {
-		into.Slots = append(into.Slots, o.Slots...)
-	})
+	outcomes = mergeOutcomes(outcomes, true)
 	slices.SortStableFunc(outcomes, func(a, b Outcome) int { return cmp.Compare(b.Share, a.Share) })
-	return mergeOutcomes(outcomes, func(a, b *Outcome) bool { return slices.Equal(a.Slots, b.Slots) }, func(*Outcome, *Outcome) {})
+	return mergeOutcomes(outcomes, false)
 }
 
-// mergeOutcomes adds an outcome to the last one of the same ending, if they are alike.
-func mergeOutcomes(outcomes []Outcome, alike func(a, b *Outcome) bool, join func(into, o *Outcome)) (out []Outcome) {
+// mergeOutcomes adds an outcome to the last one of the same ending, if they are of one lane, or have the same slots.
+func mergeOutcomes(outcomes []Outcome, ofLane bool) (out []Outcome) {
 	last := make(map[Ending]int)
 	for _, o := range outcomes {
-		if i, ok := last[o.Ending]; ok && alike(&out[i], &o) {
+		i, known := last[o.Ending]
+		switch {
+		case known && ofLane && out[i].lane == o.lane && o.lane != "":
 			out[i].Share += o.Share
-			join(&out[i], &o)
-			continue
+			out[i].Slots = append(out[i].Slots, o.Slots...)
+		case known && !ofLane && slices.Equal(out[i].Slots, o.Slots):
+			out[i].Share += o.Share
+		default:
+			last[o.Ending] = len(out)
+			out = append(out, o)
 		}
-		last[o.Ending] = len(out)
-		out = append(out, o)
 	}
 	return out
 }
@@ -92,15 +98,6 @@ func (p *state) stop(v Disposition, reason string) {
 
 func (tr *tracer) isLocal(a netip.Addr) bool {
 	return a.IsLoopback() || slices.Contains(tr.local, a)
-}
-
-// secondHook returns the hook for source NAT: input for packets from other hosts to
-// the node itself, else postrouting.
-func (tr *tracer) secondHook(p *state) nft.Hook {
-	if !p.FromNode && tr.isLocal(p.Destination) {
-		return nft.Input
-	}
-	return nft.Postrouting
 }
 
 func (tr *tracer) traceHook(p state, h nft.Hook) []state {
