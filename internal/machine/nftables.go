@@ -60,7 +60,7 @@ func (f *Facts) readFlowTables(conn *nftables.Conn) error {
 			return err
 		}
 		for _, flow := range found {
-			name := familyNames[t.Family] + " " + t.Name + " " + flow.Name
+			name := FamilyNames[t.Family] + " " + t.Name + " " + flow.Name
 			f.FlowTables = append(f.FlowTables, name)
 			if flow.Flags&nftables.FlowtableFlagsHWOffload != 0 {
 				f.HardwareFlowTables = append(f.HardwareFlowTables, name)
@@ -119,7 +119,7 @@ func (r *rules) read() error {
 }
 
 func chainOf(c *nftables.Chain) *Chain {
-	out := &Chain{Family: familyNames[c.Table.Family], Table: c.Table.Name, Name: c.Name, Type: string(c.Type)}
+	out := &Chain{Family: FamilyNames[c.Table.Family], Table: c.Table.Name, Name: c.Name, Type: string(c.Type)}
 	if c.Hooknum != nil {
 		out.Hook = hookOf(c.Table.Family, *c.Hooknum)
 	}
@@ -145,8 +145,8 @@ func hookOf(f nftables.TableFamily, number nftables.ChainHook) Hook {
 	return OtherHook
 }
 
-// familyNames are the families as nft names them.
-var familyNames = map[nftables.TableFamily]string{
+// FamilyNames are the families as nft names them.
+var FamilyNames = map[nftables.TableFamily]string{
 	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
 	nftables.TableFamilyARP: "arp", nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
 }

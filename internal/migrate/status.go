@@ -84,7 +84,7 @@ func (c *Client) Status(ctx context.Context, nftproxy string) (*Status, error) {
 			return nil, fmt.Errorf("read affinity of DaemonSet %s: %w", c.Target, err)
 		}
 		s.hasCondition = p.kind == ""
-		s.KeepsOff = s.hasCondition && old.rolledOut()
+		s.KeepsOff = s.hasCondition && old.Status.ObservedGeneration >= old.Metadata.Generation && old.Status.Updated >= old.Status.Desired
 	}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
@@ -137,11 +137,6 @@ func stateOf(p *corev1.Pod) Pod {
 		return Ready
 	}
 	return Starting
-}
-
-// rolledOut reports whether all pods have the present template.
-func (d *daemon) rolledOut() bool {
-	return d.Status.ObservedGeneration >= d.Metadata.Generation && d.Status.Updated >= d.Status.Desired
 }
 
 func (d *daemon) state(name string) *DaemonSet {

@@ -99,10 +99,11 @@ const maxIPSetName = 31
 // after the transaction, in the background.
 const release = 2 * time.Second
 
-// destroyUnused destroys a set once no rule refers to it any more.
+// destroyUnused destroys a set once no rule refers to it any more. Without the flag EXCL the
+// kernel reports success for a set that does not exist.
 func destroyUnused(ctx context.Context, name string) error {
 	for {
-		err := destroyIPSet(name)
+		_, err := askIPSet(nl.IPSET_CMD_DESTROY, unix.NLM_F_ACK|unix.NLM_F_EXCL, name)
 		if !errors.Is(err, unix.Errno(nl.IPSET_ERR_BUSY)) {
 			return err
 		}
@@ -112,13 +113,6 @@ func destroyUnused(ctx context.Context, name string) error {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-// destroyIPSet removes a set that no rule refers to. Without the flag EXCL the
-// kernel reports success for a set that does not exist.
-func destroyIPSet(name string) error {
-	_, err := askIPSet(nl.IPSET_CMD_DESTROY, unix.NLM_F_ACK|unix.NLM_F_EXCL, name)
-	return err
 }
 
 // askIPSet sends a request about a set, and returns the messages of the answer.

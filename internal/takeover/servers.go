@@ -47,7 +47,16 @@ func (r *report) virtualServers(s system, services map[netip.Addr]bool) error {
 	r.addFailure(err, "virtual servers of IPVS and keep their connections")
 	end, err := guardConnections()
 	r.addFailure(err, "virtual servers of IPVS and hold packets meanwhile")
-	removed, err := deleteServers(own)
+	removed := 0
+	var left []error
+	for _, v := range own {
+		switch err := deleteServer(v); {
+		case err == nil:
+			removed++
+		case !errors.Is(err, unix.ESRCH): // it is gone
+			left = append(left, fmt.Errorf("delete virtual server %s %s: %w", v.protocol, v.to, err))
+		}
+	}
 	r.addFailure(s.adoptConnections(connections, takes), "virtual servers of IPVS and keep their connections")
 	if end != nil {
 		r.addFailure(end(), "table inet %s", guardTable)
@@ -55,7 +64,7 @@ func (r *report) virtualServers(s system, services map[netip.Addr]bool) error {
 	if removed > 0 {
 		r.addRemoved("%s of IPVS, of which %s on", terminal.Count(removed, "virtual server"), describeCount(connections.Adopted))
 	}
-	return err
+	return errors.Join(left...)
 }
 
 // forgetting is how long IPVS may take to forget the connections of deleted virtual servers.
@@ -89,19 +98,6 @@ func (s system) read(name string) (string, error) {
 		return "", fmt.Errorf("list virtual servers: %w", err)
 	}
 	return string(list), nil
-}
-
-// deleteServers deletes virtual servers, and returns how many there were.
-func deleteServers(servers []virtualServer) (removed int, err error) {
-	for _, v := range servers {
-		switch deleteErr := deleteServer(v); {
-		case deleteErr == nil:
-			removed++
-		case !errors.Is(deleteErr, unix.ESRCH): // it is gone
-			err = errors.Join(err, fmt.Errorf("delete virtual server %s %s: %w", v.protocol, v.to, deleteErr))
-		}
-	}
-	return removed, err
 }
 
 func describeCount(connections int) string {

@@ -1,11 +1,14 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 
+	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
@@ -14,19 +17,7 @@ type Family byte
 
 // String returns nft's word for the family.
 func (f Family) String() string {
-	return wordFor(families, f, "family")
-}
-
-var families = map[Family]string{
-	unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet", unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
-}
-
-// wordFor returns nft's word for a number, or names the number.
-func wordFor[N ~byte | ~int32](words map[N]string, n N, what string) string {
-	if text, ok := words[n]; ok {
-		return text
-	}
-	return fmt.Sprintf("%s %d", what, n)
+	return cmp.Or(machine.FamilyNames[nftables.TableFamily(f)], fmt.Sprintf("family %d", f))
 }
 
 // Place identifies a chain.
@@ -70,7 +61,7 @@ var verdicts = map[Verdict]string{
 }
 
 // String returns nft's word for the verdict.
-func (v Verdict) String() string { return wordFor(verdicts, v, "verdict") }
+func (v Verdict) String() string { return cmp.Or(verdicts[v], fmt.Sprintf("verdict %d", v)) }
 
 // verdictMask selects the verdict in a code: for a queue, the upper half has its number
 // (NF_VERDICT_MASK of linux/netfilter.h).

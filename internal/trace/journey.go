@@ -40,7 +40,7 @@ func (j *Journey) lastPacket() *Packet { return j.Passes[len(j.Passes)-1].Packet
 func (j *Journey) add(e Event, own bool) {
 	if e.Packet != nil {
 		if own {
-			j.hook, _, _ = strings.Cut(e.Chain, "-")
+			j.hook = e.hook()
 		}
 		j.Passes = append(j.Passes, Pass{Place: e.Place, Packet: e.Packet, Hook: j.hook, own: own})
 	}
@@ -50,8 +50,8 @@ func (j *Journey) add(e Event, own bool) {
 	pass := &j.Passes[len(j.Passes)-1]
 	pass.Events = append(pass.Events, e)
 	if own {
-		_, j.stage, _ = strings.Cut(e.Chain, "-")
-		j.recordPass(e, j.stage)
+		j.stage = e.stage()
+		j.recordPass(e)
 		return
 	}
 	if e.Verdict == Drop || e.Verdict == Stolen {
@@ -59,23 +59,28 @@ func (j *Journey) add(e Event, own bool) {
 	}
 }
 
-func (j *Journey) recordPass(e Event, kind string) {
+func (j *Journey) recordPass(e Event) {
 	switch {
-	case kind == kindNew && e.Kind == Rule:
+	case j.stage == kindNew && e.Kind == Rule:
 		j.New = true
-	case kind == kindUntracked && e.Kind == Rule:
+	case j.stage == kindUntracked && e.Kind == Rule:
 		j.Untracked = true
-	case kind == kindLast && j.hook == "input":
+	case j.stage == kindLast && j.hook == "input":
 		j.arrived = true
-	case kind == kindLast && j.hook == "postrouting":
+	case j.stage == kindLast && j.hook == "postrouting":
 		j.left = j.lastPacket().Out != loopback
 	}
 }
 
-// isStart reports whether an event of ours marks a packet: it may be the first one about it.
-func isStart(e *Event) bool {
+// hook and stage are the parts of the name of a chain of ours.
+func (e *Event) hook() string {
+	name, _, _ := strings.Cut(e.Chain, "-")
+	return name
+}
+
+func (e *Event) stage() string {
 	_, kind, _ := strings.Cut(e.Chain, "-")
-	return e.Kind == Rule && kind != kindLast
+	return kind
 }
 
 // collector sorts events by the packets that they are about, and keeps those of one
@@ -114,13 +119,12 @@ func (c *collector) add(e Event) {
 // journeyOf returns the journey that an event belongs to, or nil.
 func (c *collector) journeyOf(e *Event, own bool) *Journey {
 	j := c.open[e.ID]
-	if own && isStart(e) {
-		_, kind, _ := strings.Cut(e.Chain, "-")
+	if own && e.Kind == Rule && e.stage() != kindLast { // it marks a packet, and may be the first one about it
 		if e.Packet == nil { // a rule of ours behind the first one of its chain: there is none
 			return j
 		}
-		// The chains behind connection tracking mark a packet once more.
-		if j != nil && kind != kindFirst && j.inHook(e) {
+		// The chains behind connection tracking mark a packet once more, in the hook where it is.
+		if j != nil && e.stage() != kindFirst && j.hook == e.hook() && len(j.Passes) > 0 && j.lastPacket().sameContent(e.Packet) {
 			return j
 		}
 		if j = c.findContinued(e.Packet); j == nil {
@@ -142,13 +146,6 @@ func (c *collector) rememberJourney(id uint32, j *Journey) {
 		clear(c.open)
 	}
 	c.open[id] = j
-}
-
-// inHook reports whether an event is about the hook where the packet is, and the packet the
-// same.
-func (j *Journey) inHook(e *Event) bool {
-	hook, _, _ := strings.Cut(e.Chain, "-")
-	return j.hook == hook && len(j.Passes) > 0 && j.lastPacket().sameContent(e.Packet)
 }
 
 // findContinued returns the journey of the connection that goes on with a packet of another ID:

@@ -28,8 +28,10 @@ func (c *Connection) judgeOutcome(rules *Rules) Outcome {
 	case c.First == nil:
 		return NoPacket
 	case c.First.ended != nil:
-		if rules.rejectsAt(c.First.ended) {
-			return Rejected
+		if e := c.First.ended; e.Kind != Policy {
+			if found, _ := rules.findRule(e.Place, e.Handle); found.rejects {
+				return Rejected
+			}
 		}
 		return Dropped
 	case c.Reply == nil && c.First.done():
@@ -45,14 +47,6 @@ func (c *Connection) judgeOutcome(rules *Rules) Outcome {
 		return Refused
 	}
 	return Answered
-}
-
-func (r *Rules) rejectsAt(e *Event) bool {
-	if e.Kind == Policy {
-		return false
-	}
-	found, _ := r.findRule(e.Place, e.Handle)
-	return found.rejects
 }
 
 // describeSource says which rule, or which policy, an event is about: "rule 12 of chain FORWARD in table

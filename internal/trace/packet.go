@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -87,20 +88,18 @@ func (p *Packet) sameContent(o *Packet) bool {
 	return p.Protocol == o.Protocol && p.Flags == o.Flags && p.Sequence == o.Sequence && p.Type == o.Type && p.Code == o.Code
 }
 
-func (p *Packet) icmpText() string {
-	type kind struct{ t, code uint8 }
-	names := map[kind]string{
+// icmpErrors are errors by protocol, type and code.
+var icmpErrors = map[model.Protocol]map[[2]uint8]string{
+	model.ICMP: {
 		{3, 0}: "network unreachable", {3, 1}: "host unreachable", {3, 3}: "port unreachable", {3, 4}: "fragmentation needed",
 		{3, 9}: "network prohibited", {3, 10}: "host prohibited", {3, 13}: "administratively prohibited", {11, 0}: "time exceeded",
-	}
-	if p.Protocol == model.ICMPv6 {
-		names = map[kind]string{
-			{1, 0}: "no route", {1, 1}: "administratively prohibited", {1, 3}: "address unreachable", {1, 4}: "port unreachable",
-			{1, 6}: "route rejected", {2, 0}: "packet too big", {3, 0}: "time exceeded",
-		}
-	}
-	if name, ok := names[kind{p.Type, p.Code}]; ok {
-		return name
-	}
-	return fmt.Sprintf("type %d, code %d", p.Type, p.Code)
+	},
+	model.ICMPv6: {
+		{1, 0}: "no route", {1, 1}: "administratively prohibited", {1, 3}: "address unreachable", {1, 4}: "port unreachable",
+		{1, 6}: "route rejected", {2, 0}: "packet too big", {3, 0}: "time exceeded",
+	},
+}
+
+func (p *Packet) icmpText() string {
+	return cmp.Or(icmpErrors[p.Protocol][[2]uint8{p.Type, p.Code}], fmt.Sprintf("type %d, code %d", p.Type, p.Code))
 }

@@ -27,7 +27,9 @@ func (r *Report) Compare(c *Connection, p *explain.Result) {
 		return
 	}
 	did := r.didOf(c)
-	if did.relay = relayOf(p, did.endpoint); did.relay {
+	at, err := netip.ParseAddrPort(did.endpoint)
+	did.relay = err == nil && slices.ContainsFunc(p.Outcomes, func(o explain.Outcome) bool { return o.Relay != 0 && o.Relay == at.Port() })
+	if did.relay {
 		r.Text = strings.Replace(r.Text, r.Words.Text("the endpoint ")+r.Endpoint, "the relay of nftproxy run", 1)
 		r.Notes = append(r.Notes, p.Words.Text("the relay makes a connection of its own to an endpoint, which this trace does not follow"))
 	}
@@ -35,11 +37,6 @@ func (r *Report) Compare(c *Connection, p *explain.Result) {
 	if r.Outcome != Answered {
 		r.Notes = append(r.Notes, p.Notes...)
 	}
-}
-
-func relayOf(p *explain.Result, reached string) bool {
-	at, err := netip.ParseAddrPort(reached)
-	return err == nil && slices.ContainsFunc(p.Outcomes, func(o explain.Outcome) bool { return o.Relay != 0 && o.Relay == at.Port() })
 }
 
 // did is what nftproxy's rules did with the first packet, and others after that.

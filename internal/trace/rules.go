@@ -72,15 +72,14 @@ func (r *Rules) read(p Place) (out []rule) {
 		if i < len(numbered) {
 			text = numbered[i]
 		}
-		out = append(out, rule{i + 1, l.Handle, text, slices.ContainsFunc(l.Exprs, rejectsSender)})
+		rejects := slices.ContainsFunc(l.Exprs, func(e expr.Any) bool {
+			t, isTarget := e.(*expr.Target)
+			_, isReject := e.(*expr.Reject)
+			return isReject || isTarget && t.Name == "REJECT"
+		})
+		out = append(out, rule{i + 1, l.Handle, text, rejects})
 	}
 	return out
-}
-
-func rejectsSender(e expr.Any) bool {
-	t, isTarget := e.(*expr.Target)
-	_, isReject := e.(*expr.Reject)
-	return isReject || isTarget && t.Name == "REJECT"
 }
 
 func isOurs(p Place) bool {
@@ -192,23 +191,19 @@ func (r *Rules) isNAT(p Place) bool {
 }
 
 // findProgram returns the name of the program that has written a rule, or a policy, for which
-// text and to are empty.
+// text and to are empty. iptables-nft has base chains with names in capitals.
 func (r *Rules) findProgram(p Place, to, text string) string {
 	name := cmp.Or(machine.Program(p.Table, p.Chain), machine.ProgramOfRule(to, text))
-	switch iptables := isIPTables(p) && r.madeByIPTables(p); {
-	case name != "" && iptables:
+	byIPTables := isIPTables(p) && slices.ContainsFunc(r.chains, func(c *nftables.Chain) bool {
+		return c.Hooknum != nil && c.Table.Name == p.Table && Family(c.Table.Family) == p.Family && strings.ToUpper(c.Name) == c.Name
+	})
+	switch {
+	case name != "" && byIPTables:
 		return name + ", iptables-nft"
-	case iptables:
+	case byIPTables:
 		return "iptables-nft"
 	}
 	return name
-}
-
-// madeByIPTables reports whether a table has a base chain with a name of iptables.
-func (r *Rules) madeByIPTables(p Place) bool {
-	return slices.ContainsFunc(r.chains, func(c *nftables.Chain) bool {
-		return c.Hooknum != nil && placeOf(c).Table == p.Table && Family(c.Table.Family) == p.Family && strings.ToUpper(c.Name) == c.Name
-	})
 }
 
 func (r *Rules) otherPrograms(p Place) (names []string) {
