@@ -68,7 +68,8 @@ func (c *Case) Judge(attempts []Attempt, complete bool) *Result {
 		}
 	}
 	if len(r.Reasons) == 0 {
-		r.Reasons = c.choices(r.Endpoints, len(attempts), complete)
+		known := !slices.ContainsFunc(attempts, func(a Attempt) bool { return !a.Endpoint.IsValid() })
+		r.Reasons = c.choices(r.Endpoints, len(attempts), complete && known)
 	}
 	r.Reasons = r.Reasons[:min(len(r.Reasons), MostReasons)]
 	if len(r.Reasons) > 0 {
@@ -84,12 +85,12 @@ func (r *Result) Fail(reasons []string) {
 	}
 }
 
-// choices returns what is wrong with the choice of endpoints.
+// choices returns what is wrong with the choice of endpoints. complete says that each has to have a connection.
 func (c *Case) choices(met []Reached, n int, complete bool) (wrong []string) {
 	if c.Expected.AffinitySeconds > 0 && len(met) > 1 {
 		return []string{c.Words.Sprintf("one client met %d endpoints, and affinity should keep it with one", len(met))}
 	}
-	if !complete || sum(met) < n { // of some connections the endpoint is not known
+	if !complete {
 		return nil
 	}
 	for _, e := range c.Expected.Forwards() {
@@ -98,15 +99,6 @@ func (c *Case) choices(met []Reached, n int, complete bool) (wrong []string) {
 		}
 	}
 	return wrong
-}
-
-func sum(met []Reached) (n int) {
-	for _, r := range met {
-		for _, connections := range r.Connections {
-			n += connections
-		}
-	}
-	return n
 }
 
 func reached(attempts []Attempt) (out []Reached) {

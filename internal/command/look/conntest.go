@@ -22,6 +22,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
@@ -202,31 +203,24 @@ type oracle struct {
 	targets []conntest.Target
 	notes   []string
 	local   []netip.Addr // of the machine
-	explain func(explain.Packet) (*explain.Result, error)
+	rules   *nft.Ruleset
+	router  *model.Router // of the objects behind the rules; nil: these are the ones in the kernel
 	results map[*conntest.Case]*explain.Result
 }
 
 // oracle returns the oracle of a Service: from the objects that flags name or the running
 // nftproxy reads, else from the rules in the kernel.
-func (o *testOptions) oracle(c *cobra.Command, name string) (*oracle, error) {
-	note := ""
+func (o *testOptions) oracle(c *cobra.Command, name string) (p *oracle, err error) {
 	if !o.NamesObjects() {
-		if o.Files = command.DaemonFiles(); len(o.Files) == 0 {
-			note = "predicted from the rules in the kernel, in which rules may be missing: name the objects with -f or --kubeconfig"
-		}
+		o.Files = command.DaemonFiles()
 	}
-	var p *oracle
-	var err error
-	if note == "" {
+	if o.NamesObjects() {
 		p, err = o.fromObjects(c, name)
 	} else {
 		p, err = fromRules(name)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if note != "" {
-		p.notes = append(p.notes, note)
 	}
 	if len(p.targets) == 0 {
 		return nil, fmt.Errorf("%s has no frontend on this machine: \"nftproxy describe %s\" says why", p.service, p.service)
@@ -246,7 +240,7 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 	}
 	o.Running.LogTaken(c.Context(), log)
 	router := side.Snapshot.Route(cfg.Node)
-	p := &oracle{}
+	p := &oracle{router: router}
 	if p.service, err = api.Resolve(name, router, router.Words()); err != nil {
 		return nil, err
 	}
@@ -263,17 +257,11 @@ func (o *testOptions) fromObjects(c *cobra.Command, name string) (*oracle, error
 	if err != nil {
 		return nil, err
 	}
-	rules := plan.Settle(have, render.Render(side.Routing)) // schedulers choose by the slots that endpoints have in the kernel
-	p.explain = func(packet explain.Packet) (*explain.Result, error) {
-		r := explain.Explain(rules.Table(model.FamilyOf(packet.Destination)), packet, p.local)
-		r.AddObjects(router)
-		return r, nil
-	}
+	p.rules = plan.Settle(have, render.Render(side.Routing)) // schedulers choose by the slots that endpoints have in the kernel
 	return p, nil
 }
 
 func fromRules(name string) (*oracle, error) {
-	p := &oracle{}
 	rs, err := command.ReadRules()
 	if err != nil {
 		return nil, err
@@ -281,6 +269,7 @@ func fromRules(name string) (*oracle, error) {
 	if len(rs.Tables) == 0 {
 		return nil, errors.New("no daemon answers, and the kernel has no tables of nftproxy: start \"nftproxy run\" or \"nftproxy apply\" first")
 	}
+	p := &oracle{rules: rs, notes: []string{"predicted from the rules in the kernel, in which rules may be missing: name the objects with -f or --kubeconfig"}}
 	if p.service, err = api.Resolve(name, api.NameList(common.ServicesIn(servedIn(rs))), served.Words(rs)); err != nil {
 		return nil, err
 	}
@@ -294,14 +283,21 @@ func fromRules(name string) (*oracle, error) {
 			}
 		}
 	}
-	p.explain = func(packet explain.Packet) (r *explain.Result, err error) {
-		err = command.WithKernel(func(conn *kernel.Conn) error {
-			r, err = explainRules(conn, rs, packet, p.local)
-			return err
-		})
-		return r, err
-	}
 	return p, nil
+}
+
+// explain predicts a connection.
+func (p *oracle) explain(packet explain.Packet) (r *explain.Result, err error) {
+	if p.router != nil {
+		r = explain.Explain(p.rules.Table(model.FamilyOf(packet.Destination)), packet, p.local)
+		r.AddObjects(p.router)
+		return r, nil
+	}
+	err = command.WithKernel(func(conn *kernel.Conn) error {
+		r, err = explainRules(conn, p.rules, packet, p.local)
+		return err
+	})
+	return r, err
 }
 
 // cases returns the cases of all frontends from origins, with their predictions.

@@ -294,15 +294,12 @@ func addMachine(r *explain.Result) {
 		return // the packet is sent, not forwarded
 	}
 	use := machine.Use{Families: []model.Family{model.FamilyOf(r.Packet.Destination)}, Endpoints: slices.Values(elsewhere), Words: r.Words}
-	for _, f := range machineProblems(use) {
+	for _, f := range monitor(use).Problems() {
 		r.Notes = append(r.Notes, f.String())
 	}
 }
 
-// machineProblems returns the problems that keep this machine from serving, as a daemon finds
-// them.
-func machineProblems(use machine.Use) []machine.Finding { return monitor(use).Problems() }
-
+// monitor finds what keeps this machine from serving, as a daemon does.
 func monitor(use machine.Use) *machine.Monitor {
 	return &machine.Monitor{Node: machine.Used{Of: use}, Log: slog.New(slog.DiscardHandler)}
 }

@@ -166,7 +166,7 @@ func (o *statusOptions) find(ctx context.Context) (*api.Status, error) {
 		return found, err
 	}, ", or name the address of a running one with --metrics-bind-address")
 	if noDaemon != "" {
-		for _, f := range machineProblems(machine.Use{Endpoints: inUse, Words: found.Words}) {
+		for _, f := range monitor(machine.Use{Endpoints: inUse, Words: found.Words}).Problems() {
 			found.AddProblem(f.Notice())
 		}
 		found.NoDaemon = noDaemon

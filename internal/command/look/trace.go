@@ -22,6 +22,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/trace"
 	"github.com/nftproxy/nftproxy/internal/xtables"
@@ -224,11 +225,8 @@ func packetOf(c *trace.Connection, m trace.Match) explain.Packet {
 
 // legacyNotes names the tables of iptables-legacy, which the kernel's trace does not show.
 func legacyNotes(f model.Family) (notes []string) {
-	family := xtables.IPv4
-	if f == model.IPv6 {
-		family = xtables.IPv6
-	}
-	names, err := xtables.Tables("/", family)
+	family := nft.FamilyKeyword(f)
+	names, err := xtables.Tables("/", xtables.Family(family))
 	if err != nil {
 		return nil
 	}

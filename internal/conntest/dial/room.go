@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -16,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/netspace"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Room is a client beside the machine: a network namespace without a name, a pair of interfaces
@@ -31,9 +31,9 @@ type Room struct {
 
 // Addresses of clients that are used if none are given: of the ranges for benchmarks of network
 // devices (RFC 2544, RFC 5180), which no network uses.
-var freeAddresses = map[model.Family][]string{
-	model.IPv4: {"198.18.255.254", "198.19.255.254", "198.18.254.254"},
-	model.IPv6: {"2001:2:0:ffff::fffe", "2001:2:0:fffe::fffe"},
+var freeAddresses = map[model.Family][]netip.Addr{
+	model.IPv4: {netip.MustParseAddr("198.18.255.254"), netip.MustParseAddr("198.19.255.254"), netip.MustParseAddr("198.18.254.254")},
+	model.IPv6: {netip.MustParseAddr("2001:2:0:ffff::fffe"), netip.MustParseAddr("2001:2:0:fffe::fffe")},
 }
 
 // Next hops of the client. The machine takes packets by their hardware address; its interface has
@@ -79,37 +79,29 @@ func (r *Room) Close() error {
 func clientAddresses(families []model.Family, given []netip.Addr) (map[model.Family]netip.Addr, error) {
 	out := make(map[model.Family]netip.Addr)
 	for _, f := range families {
+		all, a, used := freeAddresses[f], netip.Addr{}, ""
 		i := slices.IndexFunc(given, func(a netip.Addr) bool { return model.FamilyOf(a) == f })
-		var err error
-		if i < 0 {
-			out[f], err = freeAddress(f)
-		} else {
-			out[f] = given[i]
-			err = checkFree(given[i])
+		if i >= 0 {
+			all = given[i : i+1]
 		}
-		if err != nil {
-			return nil, err
+		for _, a = range all {
+			var err error
+			if used, err = isRouted(a); err != nil {
+				return nil, err
+			}
+			if used == "" {
+				break
+			}
 		}
+		switch {
+		case used != "" && i >= 0:
+			return nil, fmt.Errorf("%s cannot be the address of the client: this machine has %s", a, used)
+		case used != "":
+			return nil, fmt.Errorf("this machine has routes to all of %s: give the client an unused %s address", terminal.List(all, len(all)), f)
+		}
+		out[f] = a
 	}
 	return out, nil
-}
-
-func checkFree(a netip.Addr) error {
-	used, err := isRouted(a)
-	if err == nil && used != "" {
-		err = fmt.Errorf("%s cannot be the address of the client: this machine has %s", a, used)
-	}
-	return err
-}
-
-func freeAddress(f model.Family) (netip.Addr, error) {
-	for _, text := range freeAddresses[f] {
-		a := netip.MustParseAddr(text)
-		if used, err := isRouted(a); err != nil || used == "" {
-			return a, err
-		}
-	}
-	return netip.Addr{}, fmt.Errorf("this machine has routes to all of %s: give the client an unused %s address", strings.Join(freeAddresses[f], ", "), f)
 }
 
 // isRouted returns the address or the route of this machine that has an address, in words; empty:

@@ -45,15 +45,13 @@ func (p *Prober) try(ctx context.Context, c *conntest.Case, count int) (*conntes
 	switch {
 	case c.Expected.Relayed():
 		r.Fail(refusals(ctx, c, p.Patience))
-	case r.State == conntest.NotPassed && c.Protocol == model.TCP.String() && slices.ContainsFunc(got.Attempts, isUnanswered):
+	case r.State == conntest.NotPassed && c.Protocol == model.TCP.String() && slices.ContainsFunc(got.Attempts, func(a conntest.Attempt) bool {
+		return a.Outcome == conntest.Refused || a.Outcome == conntest.Silent
+	}):
 		// Connection tracking forgets a connection of TCP that an endpoint has refused.
 		r.Fail(refusals(ctx, c, min(p.Patience, conntest.ShortPatience)))
 	}
 	return r, ctx.Err()
-}
-
-func isUnanswered(a conntest.Attempt) bool {
-	return a.Outcome == conntest.Refused || a.Outcome == conntest.Silent
 }
 
 // refusals names the endpoints that take no connections of the machine itself. Only these say whether

@@ -68,13 +68,15 @@ func parseState(data []byte) (map[key][]record, error) {
 	return out, nil
 }
 
-// save writes the answers. A failure is logged once; the next change tries
+// save writes the answers if they have changed. A failure is logged once; the next change tries
 // again.
 func (e *Engine) save() {
-	if e.State == "" {
+	e.mu.Lock()
+	if e.State == "" || !e.unsaved {
+		e.mu.Unlock()
 		return
 	}
-	e.mu.Lock()
+	e.unsaved = false
 	s := state{Version: stateVersion, Names: []keptName{}}
 	for k, n := range e.names {
 		if len(n.records) > 0 {

@@ -32,8 +32,10 @@ func (e *Engine) Status() (out []Status) {
 			s.Addresses = append(s.Addresses, r.NamedAddress)
 		}
 		s.Own = make(map[netip.Addr]model.ServiceName)
-		for o, owner := range n.own {
-			s.Own[o.Address] = owner
+		for _, records := range n.own {
+			for a, owner := range records {
+				s.Own[a.Address] = owner
+			}
 		}
 		s.Services = slices.SortedFunc(maps.Keys(n.users), model.ServiceName.Compare)
 		out = append(out, s)

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-	"unique"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
@@ -15,8 +14,8 @@ import (
 // targetKey identifies a target, which all Services that ask for it share.
 type targetKey struct {
 	address  netip.AddrPort
-	protocol model.Protocol        // zero: the one of the check
-	how      unique.Handle[string] // it is checked
+	protocol model.Protocol // zero: the one of the check
+	spec     *spec
 }
 
 // activity is the state of a target in the schedule.
@@ -31,9 +30,7 @@ const (
 
 type target struct {
 	targetKey
-	check   *model.Check
-	service model.ServiceName // of a program, which may depend on it; otherwise of the first one
-	checker checker.Checker   // made by the first check; of the check that runs
+	checker checker.Checker // made by the first check; of the check that runs
 	users   []*service
 
 	due     time.Time
@@ -106,9 +103,9 @@ func (e *Engine) record(t *target, now time.Time, err error) {
 	case ok == t.healthy:
 		t.contrary = 0
 	default:
-		most := t.check.Fall
+		most := t.spec.check.Fall
 		if ok {
-			most = t.check.Rise
+			most = t.spec.check.Rise
 		}
 		if t.contrary++; int(t.contrary) >= most {
 			e.set(t, ok, now)
@@ -122,6 +119,11 @@ func (e *Engine) set(t *target, healthy bool, now time.Time) {
 		return
 	}
 	t.healthy, t.since, t.contrary = healthy, now, 0
+	if healthy {
+		e.failing--
+	} else {
+		e.failing++
+	}
 	for _, s := range t.users {
 		if s.failing--; !healthy {
 			s.failing += 2
@@ -143,7 +145,7 @@ func (e *Engine) set(t *target, healthy bool, now time.Time) {
 func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time) *target {
 	t := e.targets[k]
 	if t == nil {
-		t = &target{targetKey: k, check: s.state.Service.Check, service: s.name, at: notQueued, healthy: true}
+		t = &target{targetKey: k, at: notQueued, healthy: true}
 		if t.isPassive() {
 			before, t.tried = nil, true // there is nothing to wait for
 			e.watch(t, true)
@@ -151,7 +153,11 @@ func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time)
 		if before != nil {
 			t.healthy, t.since, t.checked, t.message = before.healthy, before.since, before.checked, before.message
 		}
+		if !t.healthy {
+			e.failing++
+		}
 		e.targets[k] = t
+		k.spec.uses++
 		if !t.tried {
 			e.unknown++
 			e.schedule(t, now)
@@ -186,5 +192,9 @@ func (e *Engine) release(t *target, s *service) {
 	if t.isPassive() {
 		e.watch(t, false)
 	}
+	if !t.healthy {
+		e.failing--
+	}
 	delete(e.targets, t.targetKey)
+	e.drop(t.spec)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -44,11 +45,13 @@ type keeper struct {
 
 	begun     bool // all Balances are known
 	following bool
-	changed   chan struct{} // something is to be compared
+	asked     map[place]map[model.ServiceName]bool // Balances, and whether a server of them is usable
+	changed   chan struct{}                        // something is to be compared
 
-	mu        sync.Mutex                  // guards what follows
-	held      map[model.ServiceName]State // Balances that ask for addresses
+	mu        sync.Mutex // guards what follows
+	of        map[model.ServiceName][]place
 	states    map[place]*state
+	claims    []claim
 	listening map[string]bool
 	up        map[string]bool // as listed last
 	again     time.Time       // after a failure that concerns no place alone
@@ -58,7 +61,6 @@ type keeper struct {
 // state is what is known about a place that is asked for, or that has to be given up.
 type state struct {
 	earlier   bool      // of an earlier run: no Balance has asked for it yet
-	wanted    bool      // when it was compared last
 	there     bool      // on the machine, and usable
 	probes    int       // since it is wanted and not there
 	announced int       // since it is there, or its interface came up
@@ -66,6 +68,11 @@ type state struct {
 	failure   string
 	claimed   string    // another machine has it: its MAC
 	until     time.Time // when a claim of a place that is there ends
+}
+
+type claim struct {
+	link string
+	host.Claim
 }
 
 const (
@@ -84,7 +91,8 @@ const (
 func newKeeper(n *feature.Node, b balances, links Links) *keeper {
 	return &keeper{
 		interval: n.Config.Own.AnnounceInterval, links: links, balances: b, record: record{path: RecordIn(n.RuntimeDirectory)}, log: n.Log, changed: make(chan struct{}, 1),
-		held: make(map[model.ServiceName]State), states: make(map[place]*state), listening: make(map[string]bool), up: make(map[string]bool),
+		asked: make(map[place]map[model.ServiceName]bool), of: make(map[model.ServiceName][]place),
+		states: make(map[place]*state), listening: make(map[string]bool), up: make(map[string]bool),
 	}
 }
 
@@ -96,33 +104,31 @@ func (k *keeper) begin() {
 
 // hold notes which addresses a Balance asks for, and whether one of its servers is usable.
 func (k *keeper) hold(name model.ServiceName, s State) {
+	now := s.places()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before := k.held[name]
-	if len(before.places())+len(s.places()) == 0 {
+	before := k.of[name]
+	if len(now)+len(before) == 0 {
 		return
 	}
-	if k.held[name] = s; len(s.places()) == 0 {
-		delete(k.held, name)
-	}
-	for _, p := range before.places() {
+	k.of[name] = now
+	for _, p := range before {
+		if delete(k.asked[p], name); len(k.asked[p]) == 0 {
+			delete(k.asked, p)
+		}
 		k.stateOf(p)
 	}
-	for _, p := range s.places() {
+	for _, p := range now {
+		if k.asked[p] == nil {
+			k.asked[p] = make(map[model.ServiceName]bool)
+		}
+		k.asked[p][name] = s.serves()
 		k.stateOf(p).earlier = false
 	}
-	k.compare()
-}
-
-// asked returns the places that Balances ask for, and whether one of these Balances has a usable server. The caller holds mu.
-func (k *keeper) asked() map[place]bool {
-	out := make(map[place]bool)
-	for _, s := range k.held {
-		for _, p := range s.places() {
-			out[p] = out[p] || s.serves()
-		}
+	if len(now) == 0 {
+		delete(k.of, name)
 	}
-	return out
+	k.compare()
 }
 
 // stateOf returns the state of a place. The caller holds mu.
@@ -131,6 +137,11 @@ func (k *keeper) stateOf(p place) *state {
 		k.states[p] = new(state)
 	}
 	return k.states[p]
+}
+
+// wants reports whether a Balance wants an address now.
+func (k *keeper) wants(p place) bool {
+	return slices.Contains(slices.Collect(maps.Values(k.asked[p])), true)
 }
 
 // compare has the addresses compared. It is safe for concurrent use.
@@ -142,12 +153,15 @@ func (k *keeper) compare() {
 func (k *keeper) note(link string, c host.Claim) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	p := place{Interface: link, Address: c.Address}
-	if s := k.states[p]; s != nil && s.wanted && !(s.there && c.Probe) {
-		k.inUse(p, s, c.MAC, time.Now())
-		k.compare()
+	if k.states[place{Interface: link, Address: c.Address}] == nil || len(k.claims) >= maxClaims {
+		return
 	}
+	k.claims = append(k.claims, claim{link, c})
+	k.compare()
 }
+
+// maxClaims bounds the claims that have not been looked at: a neighbour can send any number.
+const maxClaims = 64
 
 // next returns the time until something is due; negative: nothing is.
 func (k *keeper) next(now time.Time) time.Duration {
@@ -190,12 +204,12 @@ func (k *keeper) lacks(s State) bool {
 func (k *keeper) announced() (out []feature.Announced) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for p, wanted := range k.asked() {
+	for p := range k.asked {
 		a := feature.Announced{Address: p.Address, Interface: p.Interface}
 		switch s := k.states[p]; {
 		case s != nil && s.there && k.up[p.Interface]:
 			a.Usable = true
-		case !wanted:
+		case !k.wants(p):
 			a.Reason = "no server is usable"
 		case s == nil:
 			a.Reason = "not added yet"
