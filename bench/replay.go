@@ -66,11 +66,19 @@ func (m *measurer) kernelAloneReplaces(n int) error {
 	return nil
 }
 
+// recorded are batches.
+type recorded [][]byte
+
+func (r *recorded) Write(batch []byte) (int, error) {
+	*r = append(*r, slices.Clone(batch))
+	return len(batch), nil
+}
+
 // recordReplaces replaces n endpoints, each of another service, and puts each back. It returns
 // the batches of each change.
 func (m *measurer) recordReplaces(n int) (batches [][][]byte, err error) {
-	var sent [][]byte
-	m.node.conn.Sent = func(batch []byte) { sent = append(sent, slices.Clone(batch)) }
+	var sent recorded
+	m.node.conn.Sent = &sent
 	defer func() { m.node.conn.Sent = nil }()
 	c := newChanger(m.world)
 	for _, i := range c.choose(n) {
@@ -95,7 +103,7 @@ func (m *measurer) recordStart() (batches [][]byte, err error) {
 		if err != nil {
 			return err
 		}
-		n.conn.Sent = func(batch []byte) { batches = append(batches, slices.Clone(batch)) }
+		n.conn.Sent = (*recorded)(&batches)
 		_, _, err = n.start(m.world.snapshot())
 		return errors.Join(err, n.stop())
 	})

@@ -154,7 +154,7 @@ func New(c Config) *Agent {
 	a.quarantine = quarantine{lockedRouter: &a.lockedRouter, agent: &a.Config, pending: &a.pending,
 		services: make(map[model.ServiceName]*quarantined), again: make(map[model.ServiceName]bool)}
 	if a.Interfaces != nil {
-		a.Interfaces.OnChange(a.addressesChanged)
+		a.Interfaces.SetFollower(a)
 	}
 	return a
 }

@@ -113,12 +113,17 @@ func newFixture() *fixture {
 	}
 }
 
+// listed are the addresses of a test.
+type listed func() ([]netip.Addr, error)
+
+func (l listed) ServingAddresses() ([]netip.Addr, error) { return l() }
+
 // make makes the agent.
 func (f *fixture) make() {
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	node := model.Config{NodeName: "node-1"}
 	if f.addresses != nil {
-		f.interfaces = host.NewInterfaces(f.addresses, log)
+		f.interfaces = host.NewInterfaces(listed(f.addresses), log)
 		node.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 	}
 	var before map[model.ServiceName]model.ServiceState

@@ -180,7 +180,7 @@ func (r *requests) Hurry() (done func()) {
 	return func() { r.awaited.Add(-1) }
 }
 
-func (r *requests) addressesChanged() {
+func (r *requests) AddressesChanged() {
 	r.moved.Store(true)
 	r.requestSync()
 }

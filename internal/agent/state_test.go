@@ -128,7 +128,7 @@ func TestPanic(t *testing.T) {
 		broken = true
 		f.agent.Changed()
 		f.interfaces.Expire()
-		f.agent.addressesChanged()
+		f.agent.AddressesChanged()
 		synctest.Wait()
 		if len(syncs) != 2 || syncs[0] != nil || syncs[1] == nil || !strings.Contains(syncs[1].Error(), "state_test.go") {
 			t.Fatalf("syncs ended with %v", syncs)

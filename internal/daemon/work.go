@@ -82,7 +82,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	if d.Config.Own.ManageSysctl {
 		w.machine.Forwarder = monitored{w}
 	}
-	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
+	w.interfaces = host.NewInterfaces(host.System(""), d.Log)
 	w.agent = w.newAgent(s)
 	w.addServers(families, s.scrapes)
 	w.inherited = d.Condition != nil && hasRules() // before the first sync

@@ -71,7 +71,7 @@ func TestAfterSync(t *testing.T) {
 	table := &witness{port: port}
 	node := model.Config{NodeName: "node-1", NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	discard := slog.New(slog.DiscardHandler)
-	interfaces := host.NewInterfaces(host.ServingAddresses, discard)
+	interfaces := host.NewInterfaces(host.System(""), discard)
 	w := &work{
 		node:    node,
 		cleaner: conntrack.New(table, conntrack.Config{Log: discard, Observe: func(model.Family, time.Duration, int) {}}),
@@ -111,6 +111,13 @@ func TestAfterSync(t *testing.T) {
 	}
 }
 
+// loopback has one address, and an error.
+type loopback struct{ err *error }
+
+func (l loopback) ServingAddresses() ([]netip.Addr, error) {
+	return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, *l.err
+}
+
 // TestHealthChecksWithoutAddresses: 6.10, 10.16. While the addresses of interfaces
 // cannot be listed, health checks of Services are answered where they were, and
 // nowhere else.
@@ -118,7 +125,7 @@ func TestHealthChecksWithoutAddresses(t *testing.T) {
 	port := freePort(t)
 	var broken error
 	discard := slog.New(slog.DiscardHandler)
-	interfaces := host.NewInterfaces(func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, broken }, discard)
+	interfaces := host.NewInterfaces(loopback{&broken}, discard)
 	node := model.Config{NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	services := health.NewServices(health.ServicesConfig{Node: node, Log: discard, Interfaces: interfaces, Events: unwanted{t}})
 	defer services.Close()

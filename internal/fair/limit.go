@@ -12,8 +12,7 @@ import (
 // client with the most goes: a flood affects only the address that it comes from. It is not safe
 // for concurrent use.
 type Limit[C comparable] struct {
-	max  int
-	idle func(C) time.Duration
+	max int
 
 	clients map[netip.Prefix]*client[C]
 	order   order[C] // the client with the most comes first
@@ -34,10 +33,13 @@ type entry[C comparable] struct {
 	number     uint64
 }
 
-// NewLimit returns a limit of so many connections, at least one. idle returns for how long a connection
-// has been without data; nil: the oldest one of a client goes.
-func NewLimit[C comparable](connections int, idle func(C) time.Duration) *Limit[C] {
-	return &Limit[C]{max: max(1, connections), idle: idle, clients: make(map[netip.Prefix]*client[C]), entries: make(map[C]*list.Element)}
+// Idler is a connection that knows for how long it has been without data. Of others the oldest one of
+// a client goes.
+type Idler interface{ IdleFor() time.Duration }
+
+// NewLimit returns a limit of so many connections, at least one.
+func NewLimit[C comparable](connections int) *Limit[C] {
+	return &Limit[C]{max: max(1, connections), clients: make(map[netip.Prefix]*client[C]), entries: make(map[C]*list.Element)}
 }
 
 // ClientOf returns what counts as one client: an address, or an IPv6 network of 64 bits, which one
@@ -77,14 +79,15 @@ const looked = 16
 func (l *Limit[C]) choose(of *client[C]) C {
 	e := of.held.Front()
 	best := e.Value.(entry[C]).connection
-	if l.idle == nil {
+	first, ok := any(best).(Idler)
+	if !ok {
 		return best
 	}
-	longest := l.idle(best)
+	longest := first.IdleFor()
 	for i := 1; i < looked && e.Next() != nil; i++ {
 		e = e.Next()
 		c := e.Value.(entry[C]).connection
-		if d := l.idle(c); d > longest {
+		if d := any(c).(Idler).IdleFor(); d > longest {
 			best, longest = c, d
 		}
 	}

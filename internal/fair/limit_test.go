@@ -35,16 +35,23 @@ func victimOf(all []held, idle func(int) time.Duration) int {
 	return best.number
 }
 
+// timed is the number of a connection that knows its idle time.
+type timed int
+
+var times = make(map[timed]time.Duration)
+
+func (n timed) IdleFor() time.Duration { return times[n] }
+
 // TestLimit compares the limit with the naive one, for random connections of a few clients.
 func TestLimit(t *testing.T) {
-	for seed := range uint64(50) {
+	testLimit[int](t, nil)
+	testLimit[timed](t, func(n int) time.Duration { return times[timed(n)] })
+}
+
+func testLimit[C ~int](t *testing.T, idle func(int) time.Duration) {
+	for seed := range uint64(25) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		times := make(map[int]time.Duration)
-		var idle func(int) time.Duration
-		if seed%2 > 0 {
-			idle = func(n int) time.Duration { return times[n] }
-		}
-		limit := NewLimit(1+r.IntN(30), idle)
+		limit := NewLimit[C](1 + r.IntN(30))
 		var all []held
 		remove := func(number int) {
 			all = slices.DeleteFunc(all, func(h held) bool { return h.number == number })
@@ -52,23 +59,23 @@ func TestLimit(t *testing.T) {
 		for n := range 500 {
 			if r.IntN(3) == 0 && len(all) > 0 {
 				number := all[r.IntN(len(all))].number
-				limit.Remove(number)
-				limit.Remove(number) // which does nothing
+				limit.Remove(C(number))
+				limit.Remove(C(number)) // which does nothing
 				remove(number)
 				continue
 			}
 			from := ClientOf(netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(1 + r.IntN(8)))}))
-			times[n] = time.Duration(r.IntN(100))
+			times[timed(n)] = time.Duration(r.IntN(100))
 			all = append(all, held{n, from})
-			got, exceeded := limit.Add(n, from)
+			got, exceeded := limit.Add(C(n), from)
 			if exceeded != (len(all) > limit.Max()) {
 				t.Fatalf("seed %d: exceeded %v with %d of %d", seed, exceeded, len(all), limit.Max())
 			}
 			if exceeded {
-				if want := victimOf(all, idle); got != want {
+				if want := victimOf(all, idle); int(got) != want {
 					t.Fatalf("seed %d: %d goes, want %d of %v", seed, got, want, all)
 				}
-				remove(got)
+				remove(int(got))
 			}
 			if limit.Len() != len(all) || limit.Full() != (len(all) >= limit.Max()) || len(limit.clients) != len(limit.order) {
 				t.Fatalf("seed %d: %d connections of %d clients, want %d", seed, limit.Len(), len(limit.clients), len(all))

@@ -1,7 +1,6 @@
 package fastpath
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -14,18 +13,6 @@ import (
 
 // subscription is a stream of the network devices that come, change and go.
 type subscription = netlinkio.Subscription[netlink.LinkUpdate]
-
-func subscribe(ctx context.Context) (*subscription, error) {
-	s, err := netlinkio.Subscribe(ctx, func(updates chan netlink.LinkUpdate, done <-chan struct{}, failed func(error), force bool) error {
-		return netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
-			ErrorCallback: failed, ReceiveBufferSize: netlinkio.SubscriptionBuffer, ReceiveBufferForceSize: force,
-		})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch network devices: %w", err)
-	}
-	return s, nil
-}
 
 // hooks are the devices of a flow table.
 type hooks struct {

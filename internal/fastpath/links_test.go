@@ -6,6 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestSubscriptionEnds(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	err := ns.Do(func() error {
-		s, err := subscribe(t.Context())
+		s, err := netlinkio.SubscribeToLinks(t.Context())
 		if err != nil {
 			return err
 		}

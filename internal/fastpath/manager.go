@@ -3,6 +3,7 @@ package fastpath
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -10,18 +11,13 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Config has the settings of a [Manager].
 type Config struct {
-	// Takes reports whether established connections to a frontend take the fast path.
-	Takes func(*model.Route) bool
-	// Tested returns nil if the kernel has proved that it can do it. It is called once, when
-	// the first frontend takes the fast path, and may take seconds.
-	Tested func(context.Context) error
-	// Hardware has network devices take the connections, if they can.
-	Hardware bool
+	Node *model.Config
 	// Shared makes a table that other programs may change.
 	Shared bool
 	Log    *slog.Logger
@@ -59,7 +55,7 @@ func (m *Manager) Change(routes []model.RouteChange) {
 	defer m.mu.Unlock()
 	for _, r := range routes {
 		_, had := m.wanted[r.Frontend]
-		switch takes := r.New != nil && m.config.Takes(r.New); {
+		switch takes := r.New != nil && m.config.Node.NoFastPath(r.New) == nil; {
 		case takes == had:
 			continue
 		case takes:
@@ -108,11 +104,15 @@ const (
 )
 
 // Run keeps the kernel up to date until the context ends. Then the table is gone.
-func (m *Manager) Run(ctx context.Context) {
+func (m *Manager) Run(ctx context.Context) { m.run(ctx, Tested) }
+
+// run calls tested once, when the first frontend takes the fast path. It returns nil if the kernel has
+// proved that it can do it, and may take seconds.
+func (m *Manager) run(ctx context.Context, tested func(context.Context) error) {
 	if !m.await(ctx) {
 		return
 	}
-	if err := m.config.Tested(ctx); err != nil {
+	if err := tested(ctx); err != nil {
 		if ctx.Err() == nil {
 			m.config.Log.Warn("the fast path stays off: this kernel did not pass the test of it", "error", err)
 			m.set(false, err)
@@ -160,12 +160,12 @@ func (m *Manager) await(ctx context.Context) bool {
 // session has the table in the kernel until no frontend takes the fast path any more, the
 // context ends, or something fails.
 func (m *Manager) session(ctx context.Context) (err error) {
-	links, err := subscribe(ctx) // before they are listed
+	links, err := netlinkio.SubscribeToLinks(ctx) // before they are listed
 	if err != nil {
-		return err
+		return fmt.Errorf("watch network devices: %w", err)
 	}
 	defer links.Close()
-	t, err := create(options{shared: m.config.Shared, hardware: m.config.Hardware})
+	t, err := create(options{shared: m.config.Shared, hardware: m.config.Node.FastPath.Level == model.FastPathHardware})
 	if err != nil {
 		return err
 	}

@@ -12,26 +12,27 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// change is a route of TCP that takes the fast path if it has a Service, or none.
+// change is a route of TCP that takes the fast path unless its Service avoids it, or none.
 func change(port uint16, takes, exists bool) model.RouteChange {
 	c := model.RouteChange{Frontend: model.Frontend{Address: netip.MustParseAddr("192.0.2.1"), Protocol: model.TCP, Port: port}}
 	if exists {
-		c.New = &model.Route{Frontend: c.Frontend}
-		if takes {
-			c.New.Service = &model.Service{}
+		c.New = &model.Route{Frontend: c.Frontend, Service: &model.Service{}}
+		if !takes {
+			c.New.Service.Extras = &model.Extras{FastPath: model.AvoidFastPath}
 		}
 	}
 	return c
 }
 
-func newManager(tested func(context.Context) error) *Manager {
-	return New(Config{Takes: func(r *model.Route) bool { return r.Service != nil }, Tested: tested, Log: slog.New(slog.DiscardHandler)})
+func newManager() *Manager {
+	node := &model.Config{FastPath: model.FastPath{Level: model.FastPathAll}}
+	return New(Config{Node: node, Log: slog.New(slog.DiscardHandler)})
 }
 
 // 9.33: what the kernel gets is the difference to what it has, and connections leave the flow
 // table only if their Service goes on.
 func TestChanges(t *testing.T) {
-	m := newManager(nil)
+	m := newManager()
 	step := func(name string, add, remove []uint16, left, empty bool, routes ...model.RouteChange) {
 		t.Helper()
 		for _, r := range routes {
@@ -62,11 +63,11 @@ func TestChanges(t *testing.T) {
 func TestUntested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tests, failure := 0, errors.New("no flow tables")
-		m := newManager(func(context.Context) error { tests++; return failure })
+		m := newManager()
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			m.Run(t.Context())
+			m.run(t.Context(), func(context.Context) error { tests++; return failure })
 		}()
 		m.Change([]model.RouteChange{change(1, false, true)})
 		synctest.Wait()
@@ -83,7 +84,7 @@ func TestUntested(t *testing.T) {
 
 // 9.35: where nothing has the changes, frontends that come and go take no memory.
 func TestComeAndGo(t *testing.T) {
-	m := newManager(nil)
+	m := newManager()
 	m.Change([]model.RouteChange{change(1, true, true)})
 	for port := range uint16(100) {
 		m.Change([]model.RouteChange{change(port+2, true, true)})

@@ -20,8 +20,6 @@ const testTime, settleTime = 2 * time.Second, 15 * time.Second
 type test struct {
 	*room
 	flows []*testFlow
-	// harm breaks something before a stage, for a test of the test.
-	harm func(stage string, t *test) error
 }
 
 // SelfTest reports whether the kernel can do it: connections over both families, TCP and UDP,
@@ -30,13 +28,14 @@ type test struct {
 // says what failed.
 func SelfTest(ctx context.Context) error { return selfTest(ctx, nil) }
 
+// selfTest calls harm before each stage, unless that is nil: it breaks something, for a test of the test.
 func selfTest(ctx context.Context, harm func(string, *test) error) (err error) {
 	r, err := newRoom(testedFamilies())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	t := &test{room: r, harm: harm}
+	t := &test{room: r}
 	defer func() {
 		for _, f := range t.flows {
 			reset(f.conn)

@@ -128,14 +128,5 @@ func AddressesByInterface() (out []model.InterfaceAddress, err error) {
 // FollowAddresses calls changed when it begins, and after each change of an address, until ctx
 // ends. Changes at the same time may be one call.
 func FollowAddresses(ctx context.Context, changed func(), log *slog.Logger) {
-	s, err := subscribeToAddresses(ctx)
-	if err != nil {
-		logUnwatched(log, err)
-		s = subscribeAgain(ctx, new(backoff), log)
-	}
-	if s == nil {
-		return
-	}
-	changed() // since they were listed
-	followAddresses(ctx, s, func(netip.Addr) { changed() }, changed, log)
+	followUpdates(ctx, nil, netlinkio.SubscribeToAddresses, func(netlink.AddrUpdate) { changed() }, changed, log)
 }

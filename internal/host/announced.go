@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -166,27 +165,5 @@ func changeAddress(kind, flags, index int, a netip.Addr) error {
 // Follow is [FollowAddresses], and calls changed after each change of an interface as well.
 func (n Neighbourhood) Follow(ctx context.Context, changed func()) {
 	go FollowAddresses(ctx, changed, n.Log)
-	var retry backoff
-	for ctx.Err() == nil {
-		s, err := netlinkio.Subscribe(ctx, func(updates chan netlink.LinkUpdate, done <-chan struct{}, failed func(error), force bool) error {
-			return netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
-				ErrorCallback: failed, ReceiveBufferSize: netlinkio.SubscriptionBuffer, ReceiveBufferForceSize: force,
-			})
-		})
-		if err == nil {
-			changed() // since they were listed
-			for range s.Updates {
-				changed()
-			}
-			err = s.Err()
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		logUnwatched(n.Log, err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry.next()):
-		}
-	}
+	followUpdates(ctx, nil, netlinkio.SubscribeToLinks, func(netlink.LinkUpdate) { changed() }, changed, n.Log)
 }

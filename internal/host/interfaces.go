@@ -19,14 +19,14 @@ import (
 
 // Interfaces holds the addresses of this machine's interfaces. It lists them on
 // demand, and only if they may have changed: a node has an interface for each pod.
-// Except OnChange, its methods are safe for concurrent use.
+// Except SetFollower, its methods are safe for concurrent use.
 type Interfaces struct {
-	list    func() ([]netip.Addr, error)
-	log     *slog.Logger
-	changed func()
-	stale   atomic.Bool // known may be out of date
-	moved   atomic.Bool // the same for networks
-	all     atomic.Bool // every address matters
+	from     AddressSource
+	log      *slog.Logger
+	follower Follower
+	stale    atomic.Bool // known may be out of date
+	moved    atomic.Bool // the same for networks
+	all      atomic.Bool // every address matters
 
 	mu    sync.Mutex
 	known []netip.Addr
@@ -37,17 +37,32 @@ type Interfaces struct {
 	waiting  bool // a retry is scheduled
 }
 
-// NewInterfaces returns an Interfaces that lists addresses with list, for example
-// [ServingAddresses].
-func NewInterfaces(list func() ([]netip.Addr, error), log *slog.Logger) *Interfaces {
-	i := &Interfaces{list: list, log: log, changed: func() {}}
+// AddressSource lists the addresses that may serve NodePorts or health checks of Services.
+type AddressSource interface {
+	ServingAddresses() ([]netip.Addr, error)
+}
+
+// ServingAddresses implements [AddressSource] with those of the machine.
+func (System) ServingAddresses() ([]netip.Addr, error) { return ServingAddresses() }
+
+// Follower is told that the addresses for NodePorts may have changed. It must not block.
+type Follower interface{ AddressesChanged() }
+
+// NewInterfaces returns an Interfaces that lists addresses from a source.
+func NewInterfaces(from AddressSource, log *slog.Logger) *Interfaces {
+	i := &Interfaces{from: from, log: log}
 	i.Expire()
 	return i
 }
 
-// OnChange sets a function to call when the addresses for NodePorts may have changed.
-// It must not block. OnChange must be called before the other methods.
-func (i *Interfaces) OnChange(changed func()) { i.changed = changed }
+// SetFollower must be called before the other methods.
+func (i *Interfaces) SetFollower(f Follower) { i.follower = f }
+
+func (i *Interfaces) reportChange() {
+	if i.follower != nil {
+		i.follower.AddressesChanged()
+	}
+}
 
 // Expire makes the next calls of Addresses and Networks list them again.
 func (i *Interfaces) Expire() {
@@ -96,7 +111,7 @@ func (i *Interfaces) Addresses() []netip.Addr {
 			i.Expire()
 		}
 	}()
-	addresses, err := i.list()
+	addresses, err := i.from.ServingAddresses()
 	if err != nil {
 		i.logFailure(err)
 		return i.known
@@ -123,7 +138,7 @@ func (i *Interfaces) logFailure(err error) {
 		i.mu.Lock()
 		i.waiting = false
 		i.mu.Unlock()
-		i.changed()
+		i.reportChange()
 	})
 }
 
@@ -131,53 +146,54 @@ func (i *Interfaces) logFailure(err error) {
 // and reports a change if that address serves NodePorts on a node of that
 // configuration, or if all addresses matter. The watch is in place when it returns.
 func (i *Interfaces) Watch(ctx context.Context, node model.Config) error {
-	s, err := subscribeToAddresses(ctx)
+	s, err := netlinkio.SubscribeToAddresses(ctx)
 	if err != nil {
 		return fmt.Errorf("watch interface addresses: %w", err)
 	}
-	go followAddresses(ctx, s, func(a netip.Addr) { i.Event(a, node) }, func() {
+	go followUpdates(ctx, s, netlinkio.SubscribeToAddresses, func(u netlink.AddrUpdate) {
+		if a, ok := netip.AddrFromSlice(u.LinkAddress.IP); ok {
+			i.Event(a.Unmap(), node)
+		}
+	}, func() {
 		i.Expire()
-		i.changed()
+		i.reportChange()
 	}, i.log)
 	return nil
 }
 
-// followAddresses calls each with addresses that come or go. A subscription ends when the kernel has
-// dropped some of them; it is then renewed, and lost is called.
-func followAddresses(ctx context.Context, s *subscription, each func(netip.Addr), lost func(), log *slog.Logger) {
+// followUpdates calls each for the changes of a subscription until ctx ends. The subscription ends when
+// the kernel has dropped some of them; it is then renewed, and renewed is called. s may be nil.
+func followUpdates[T any](ctx context.Context, s *netlinkio.Subscription[T], subscribe func(context.Context) (*netlinkio.Subscription[T], error),
+	each func(T), renewed func(), log *slog.Logger,
+) {
 	var retry backoff
-	for s != nil {
-		began := time.Now()
-		for u := range s.Updates {
-			if a, ok := netip.AddrFromSlice(u.LinkAddress.IP); ok {
-				each(a.Unmap())
+	for ctx.Err() == nil {
+		var err error
+		if s == nil {
+			if s, err = subscribe(ctx); err == nil {
+				renewed()
 			}
 		}
-		if ctx.Err() != nil {
-			return
+		if err != nil {
+			logUnwatched(log, err)
+		} else {
+			began := time.Now()
+			for u := range s.Updates {
+				each(u)
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			log.Warn("changes of interface addresses were lost; all are listed again", "error", s.Err())
+			if time.Since(began) > quiet {
+				retry = backoff{}
+			}
+			s = nil
 		}
-		log.Warn("changes of interface addresses were lost; all are listed again", "error", s.Err())
-		if time.Since(began) > quiet {
-			retry = backoff{}
-		}
-		s = subscribeAgain(ctx, &retry, log)
-		lost()
-	}
-}
-
-// subscribeAgain tries until it succeeds. It returns nil if ctx ends first.
-func subscribeAgain(ctx context.Context, retry *backoff, log *slog.Logger) *subscription {
-	for {
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-time.After(retry.next()):
 		}
-		s, err := subscribeToAddresses(ctx)
-		if err == nil {
-			return s
-		}
-		logUnwatched(log, err)
 	}
 }
 
@@ -210,7 +226,7 @@ func (i *Interfaces) Event(a netip.Addr, node model.Config) {
 		return
 	}
 	if i.Expire(); serves {
-		i.changed()
+		i.reportChange()
 	}
 }
 
@@ -228,15 +244,4 @@ type backoff struct{ last time.Duration }
 func (b *backoff) next() time.Duration {
 	b.last = min(max(2*b.last, firstRetry), lastRetry)
 	return b.last
-}
-
-// subscription is a stream of the addresses that come and go.
-type subscription = netlinkio.Subscription[netlink.AddrUpdate]
-
-func subscribeToAddresses(ctx context.Context) (*subscription, error) {
-	return netlinkio.Subscribe(ctx, func(updates chan netlink.AddrUpdate, done <-chan struct{}, failed func(error), force bool) error {
-		return netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{
-			ErrorCallback: failed, ReceiveBufferSize: netlinkio.SubscriptionBuffer, ReceiveBufferForceSize: force,
-		})
-	})
 }

@@ -94,7 +94,9 @@ type Inquiry struct {
 	differs bool
 	// inRow means that after a missing element there are no others.
 	inRow bool
-	Each  func(*codec.Element) // called for every element; nil: none
+	// collects keeps the elements in collected, with their counters.
+	collects  bool
+	collected []codec.Element
 
 	decoder *codec.ElementDecoder
 	header  int              // length of what all questions begin with
@@ -110,20 +112,26 @@ func newInquiry(s *nft.Set, f model.Family, wanted []nft.Element) *Inquiry {
 }
 
 // NewInquiry returns an inquiry about a set.
-func NewInquiry(s *nft.Set, f model.Family) *Inquiry { return newInquiry(s, f, nil) }
+func NewInquiry(s *nft.Set, f model.Family) *Inquiry {
+	q := newInquiry(s, f, nil)
+	q.collects = true
+	return q
+}
 
-// Ask calls Each for those of some elements that the set has, with any values.
-func (q *Inquiry) Ask(c *Conn, wanted []nft.Element) error {
-	q.wanted, q.next, q.found, q.differs = wanted, 0, nil, false
-	return q.run(c)
+// Ask returns those of some elements that the set has, with any values.
+func (q *Inquiry) Ask(c *Conn, wanted []nft.Element) ([]codec.Element, error) {
+	q.wanted, q.next, q.found, q.differs, q.collected = wanted, 0, nil, false, nil
+	err := q.run(c)
+	return q.collected, err
 }
 
 // guesses is how many slots are asked for in a row.
 const guesses = 16
 
-// AskSlots calls Each for the elements of a frontend, from the slot of the key up to the
-// first slot that is empty.
-func (q *Inquiry) AskSlots(c *Conn, k nft.Key) error {
+// AskSlots returns the elements of a frontend, from the slot of the key up to the first slot that
+// is empty.
+func (q *Inquiry) AskSlots(c *Conn, k nft.Key) ([]codec.Element, error) {
+	q.collected = nil
 	for q.inRow = true; ; {
 		q.wanted, q.next, q.found, q.differs = q.wanted[:0], 0, q.found[:0], true
 		for range guesses {
@@ -131,7 +139,7 @@ func (q *Inquiry) AskSlots(c *Conn, k nft.Key) error {
 			k.Slot++
 		}
 		if err := q.run(c); err != nil || len(q.found) < len(q.wanted) {
-			return err
+			return q.collected, err
 		}
 	}
 }
@@ -225,8 +233,8 @@ func (q *Inquiry) compareElement(e *codec.Element) error {
 	if q.differs {
 		q.found = append(q.found, e.Element)
 	}
-	if q.Each != nil {
-		q.Each(e)
+	if q.collects {
+		q.collected = append(q.collected, *e)
 	}
 	q.next++
 	return nil

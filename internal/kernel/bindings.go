@@ -140,14 +140,14 @@ func (c *Conn) unchangedElements(f model.Family, s *nft.Set) ([]nft.Element, err
 	for i := range s.Elements {
 		was[s.Elements[i].Key] = s.Elements[i].Value
 	}
-	out := make([]nft.Element, 0, len(s.Elements))
-	q := newInquiry(s, f, s.Elements)
-	q.Each = func(e *codec.Element) {
+	found, err := NewInquiry(s, f).Ask(c, s.Elements)
+	out := make([]nft.Element, 0, len(found))
+	for _, e := range found {
 		if was[e.Key] == e.Value {
 			out = append(out, e.Element)
 		}
 	}
-	return out, q.run(c)
+	return out, err
 }
 
 func (c *Conn) deleteBindings(f model.Family, s *nft.Set, elements []nft.Element) error {

@@ -189,7 +189,9 @@ func (c *Conn) write(batch []byte) error {
 		}
 	}
 	if c.Sent != nil {
-		c.Sent(batch)
+		if _, err := c.Sent.Write(batch); err != nil {
+			return err
+		}
 	}
 	return c.socket.write(batch)
 }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"runtime"
@@ -24,7 +25,7 @@ type Conn struct {
 	socket    *socket      // of nl
 	room      int          // for a batch in the socket's buffers, in bytes; zero: unknown
 	Log       *slog.Logger // of transactions that the kernel refuses; may be nil
-	Sent      func([]byte) // if set, is called with each batch, which must not be kept
+	Sent      io.Writer    // if set, gets each batch in one piece
 	sequence  uint32       // of the next message in a batch
 	batch     []byte       // the memory of the last one
 	owns      bool         // the tables that it adds

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
+	vnetlink "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -47,10 +48,10 @@ func Retry(again func(error) bool, f func() error) error {
 	return err
 }
 
-// SubscriptionBuffer is the size of the receive buffer of a [Subscription] in bytes. The kernel
+// subscriptionBuffer is the size of the receive buffer of a [Subscription] in bytes. The kernel
 // doubles it and holds ten thousand changes of addresses in it (measured with 6.18): pods may
 // start together by the thousand. The default of 208 KiB is full after less than 500.
-const SubscriptionBuffer = 4 << 20
+const subscriptionBuffer = 4 << 20
 
 // Subscription is a stream of changes that the kernel reports, such as addresses of interfaces
 // that come and go.
@@ -60,10 +61,28 @@ type Subscription[T any] struct {
 	err     error
 }
 
-// Subscribe begins a stream, which ends with ctx, or when the kernel has dropped some of the
+// SubscribeToAddresses begins a stream of the addresses that come and go.
+func SubscribeToAddresses(ctx context.Context) (*Subscription[vnetlink.AddrUpdate], error) {
+	return subscribe(ctx, func(updates chan vnetlink.AddrUpdate, done <-chan struct{}, failed func(error), force bool) error {
+		return vnetlink.AddrSubscribeWithOptions(updates, done, vnetlink.AddrSubscribeOptions{
+			ErrorCallback: failed, ReceiveBufferSize: subscriptionBuffer, ReceiveBufferForceSize: force,
+		})
+	})
+}
+
+// SubscribeToLinks begins a stream of the interfaces that come, change and go.
+func SubscribeToLinks(ctx context.Context) (*Subscription[vnetlink.LinkUpdate], error) {
+	return subscribe(ctx, func(updates chan vnetlink.LinkUpdate, done <-chan struct{}, failed func(error), force bool) error {
+		return vnetlink.LinkSubscribeWithOptions(updates, done, vnetlink.LinkSubscribeOptions{
+			ErrorCallback: failed, ReceiveBufferSize: subscriptionBuffer, ReceiveBufferForceSize: force,
+		})
+	})
+}
+
+// subscribe begins a stream, which ends with ctx, or when the kernel has dropped some of the
 // changes. open sends changes to a channel until done is closed, closes it then, and calls
 // failed before with the cause. force asks for the buffer beyond net.core.rmem_max.
-func Subscribe[T any](ctx context.Context, open func(updates chan T, done <-chan struct{}, failed func(error), force bool) error) (*Subscription[T], error) {
+func subscribe[T any](ctx context.Context, open func(updates chan T, done <-chan struct{}, failed func(error), force bool) error) (*Subscription[T], error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Subscription[T]{Updates: make(chan T), cancel: cancel}
 	failed := func(err error) { s.err = err }

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +17,7 @@ const (
 	FirewalledSet    = "firewalled"
 	SourceRangesSet  = "source-ranges"
 	// AllowFrontendsSet and DenyFrontendsSet hold the frontends with a list of allowed or
-	// denied clients; AllowedSet and DeniedSet name the sets of the ranges.
+	// denied clients; see AllowedPrefix for the sets of the ranges.
 	AllowFrontendsSet = "allow-frontends"
 	DenyFrontendsSet  = "deny-frontends"
 	MasqFrontendsSet  = "masq-frontends"
@@ -182,20 +181,16 @@ const RelayTable = TableName + "-relay"
 // priority: interfaces and types of service give one of a few bits.
 const Admitted Class = 0x7265_6c61
 
-// AllowedSet names the set of frontends and ranges of allowed clients, of one length.
-func AllowedSet(bits uint8) string { return fmt.Sprintf("%s%d", allowedPrefix, bits) }
-
-// DeniedSet names the set of frontends and ranges of denied clients, of one length.
-func DeniedSet(bits uint8) string { return fmt.Sprintf("%s%d", deniedPrefix, bits) }
-
-const allowedPrefix, deniedPrefix = "allowed-", "denied-"
+// AllowedPrefix and DeniedPrefix begin the names of the sets of frontends and ranges of allowed or denied
+// clients, which end with the length of the ranges.
+const AllowedPrefix, DeniedPrefix = "allowed-", "denied-"
 
 // ClientSet returns the length of the ranges in a set of clients, and whether they are
 // denied.
 func ClientSet(set string) (bits int, denied, ok bool) {
-	digits, allowed := strings.CutPrefix(IDOf(set).Name, allowedPrefix)
+	digits, allowed := strings.CutPrefix(IDOf(set).Name, AllowedPrefix)
 	if !allowed {
-		digits, denied = strings.CutPrefix(digits, deniedPrefix)
+		digits, denied = strings.CutPrefix(digits, DeniedPrefix)
 	}
 	bits, err := strconv.Atoi(digits)
 	return bits, denied, (allowed || denied) && err == nil

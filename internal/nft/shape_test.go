@@ -20,8 +20,8 @@ func TestSetIDs(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]SetID{
-		AllowedSet(24):                  {"allowed-24", OfPort},
-		OfRange.Set(AllowedSet(24)):     {"allowed-24", OfRange},
+		"allowed-24":                    {"allowed-24", OfPort},
+		OfRange.Set("allowed-24"):       {"allowed-24", OfRange},
 		"node-clients-of-rate-1-second": {"clients-of-rate-1-second", OfNode},
 		"node-allow-frontends":          {"node-allow-frontends", OfPort}, // there is no such set
 		"":                              {},

@@ -3,6 +3,7 @@ package render
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -24,17 +25,19 @@ type clientList struct {
 	gate      optionKind // that there are any
 	chain     string     // that checks its ranges
 	length    optionKind // a length of ranges in it
-	set       func(bits uint8) string
+	ranges    string     // prefix of the names of the sets of ranges, behind which is their length
 	reason    model.RefusalReason
 	// refusesFound means that clients in it are refused, and not the others.
 	refusesFound bool
 }
 
 var (
-	allowList   = clientList{nft.AllowFrontendsSet, allowing, nft.AllowChain, allowedLength, nft.AllowedSet, model.NotAllowed, false}
-	denyList    = clientList{nft.DenyFrontendsSet, denying, nft.DenyChain, deniedLength, nft.DeniedSet, model.Denied, true}
+	allowList   = clientList{nft.AllowFrontendsSet, allowing, nft.AllowChain, allowedLength, nft.AllowedPrefix, model.NotAllowed, false}
+	denyList    = clientList{nft.DenyFrontendsSet, denying, nft.DenyChain, deniedLength, nft.DeniedPrefix, model.Denied, true}
 	clientLists = []clientList{allowList, denyList} // in the order in which they are checked
 )
+
+func (l clientList) set(bits uint8) string { return l.ranges + strconv.Itoa(int(bits)) }
 
 // addSources lists the clients that may connect to a frontend, and those that may not. Lists
 // can be long, and seldom change: ranges that are on both sides of a change are left out.

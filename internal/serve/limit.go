@@ -23,7 +23,7 @@ type Limit struct {
 }
 
 // NewLimit returns a limit of that many connections.
-func NewLimit(connections int) *Limit { return &Limit{open: fair.NewLimit[*limited](connections, nil)} }
+func NewLimit(connections int) *Limit { return &Limit{open: fair.NewLimit[*limited](connections)} }
 
 // Listener returns l with its connections limited.
 func (m *Limit) Listener(l net.Listener) net.Listener { return limitedListener{l, m} }

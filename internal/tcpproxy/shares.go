@@ -20,7 +20,7 @@ type shares struct {
 }
 
 func newShares(connections int) *shares {
-	return &shares{Limit: fair.NewLimit(connections, (*connection).idle)}
+	return &shares{Limit: fair.NewLimit[*connection](connections)}
 }
 
 // add adds a connection, and returns one that has to end for it, or nil.
@@ -60,8 +60,8 @@ func (p *Proxy) Full(now time.Time) (out []Full) {
 	return out
 }
 
-// idle returns for how long neither side has sent data.
-func (c *connection) idle() time.Duration {
+// IdleFor implements [fair.Idler]: how long neither side has sent data.
+func (c *connection) IdleFor() time.Duration {
 	d := sinceData(c.pair.Client)
 	if c.pair.Server != nil {
 		d = min(d, sinceData(c.pair.Server))
@@ -102,7 +102,7 @@ func (p *Proxy) expire(c *connection, timeout time.Duration) {
 	if c.ended {
 		return
 	}
-	if left := timeout - c.idle(); left > 0 {
+	if left := timeout - c.IdleFor(); left > 0 {
 		c.timer.Reset(max(left, leastPause))
 		return
 	}

@@ -21,10 +21,7 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	if node.FastPath.Level == model.FastPathOff {
 		return nil
 	}
-	return manager{fastpath.New(fastpath.Config{
-		Takes:  func(r *model.Route) bool { return node.NoFastPath(r) == nil },
-		Tested: fastpath.Tested, Hardware: node.FastPath.Level == model.FastPathHardware, Shared: n.Config.Own.NoTableOwner, Log: n.Log,
-	})}
+	return manager{fastpath.New(fastpath.Config{Node: node, Shared: n.Config.Own.NoTableOwner, Log: n.Log})}
 }
 
 // Prepare implements [feature.Preparer]: it tests the kernel while this process may make network namespaces, for the one

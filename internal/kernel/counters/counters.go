@@ -127,15 +127,16 @@ func (r Reader) appendEndpoints(out []Endpoint, name string, family model.Family
 		if model.FamilyOf(f.Address) != family || f.IsRange() != s.HasRanges() {
 			continue
 		}
-		q.Each = func(e *codec.Element) {
-			out = append(out, Endpoint{f, e.Value.Endpoint, e.Packets})
-		}
 		// Clients outside of the cluster may have endpoints of their own.
 		for _, first := range []uint32{nft.FirstSlot, nft.OwnSlots} {
 			k := nft.FrontendKey(f)
 			k.Slot = first
-			if err := q.AskSlots(r.Conn, k); err != nil {
+			found, err := q.AskSlots(r.Conn, k)
+			if err != nil {
 				return nil, fmt.Errorf("read counters of the endpoints of %s: %w", f, err)
+			}
+			for i := range found {
+				out = append(out, Endpoint{f, found[i].Value.Endpoint, found[i].Packets})
 			}
 		}
 	}
@@ -171,10 +172,12 @@ func (r Reader) LastCounts(p *plan.Plan) (out []Element, err error) {
 		all[at] = ending{c.Set, append(all[at].keys, *c.Old)}
 	}
 	for at, e := range all {
-		q := kernel.NewInquiry(e.set, at.family)
-		q.Each = func(found *codec.Element) { out = append(out, Element{e.set, found.Element, found.Packets}) }
-		if err := q.Ask(r.Conn, e.keys); err != nil {
+		found, err := kernel.NewInquiry(e.set, at.family).Ask(r.Conn, e.keys)
+		if err != nil {
 			return nil, fmt.Errorf("read counters of changed elements in map %s of %s: %w", at.name, at.family, err)
+		}
+		for i := range found {
+			out = append(out, Element{e.set, found[i].Element, found[i].Packets})
 		}
 	}
 	return out, nil

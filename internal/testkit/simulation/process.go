@@ -73,7 +73,7 @@ func (m *Machine) start(s settings) *process {
 	p.conn = m.Tables.Connect(p.crash)
 	p.feed = &feed{objects: &m.objects}
 	resume := p.own()
-	p.interfaces = host.NewInterfaces(func() ([]netip.Addr, error) { return m.addresses, nil }, m.log)
+	p.interfaces = host.NewInterfaces(listed(func() ([]netip.Addr, error) { return m.addresses, nil }), m.log)
 	p.cleaner = conntrack.New(m.Flows.Of(p.over.Load), conntrack.Config{Log: m.log,
 		Owner: func(f model.Frontend) (model.Frontend, bool) { return p.agent.Owner(f) }})
 	applier := apply.New(p.conn, m.log)
@@ -229,3 +229,8 @@ func (s serving) Filters(model.Family) []string         { return nil }
 func (s serving) Begun() bool                           { return !s.State().LastSync.IsZero() }
 func (s serving) Families() []model.Family              { return model.Families[:] }
 func (s serving) Programmed() (health.Programmed, bool) { return health.Programmed{}, false }
+
+// listed are the addresses of interfaces.
+type listed func() ([]netip.Addr, error)
+
+func (l listed) ServingAddresses() ([]netip.Addr, error) { return l() }
