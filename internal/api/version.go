@@ -7,6 +7,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -45,6 +46,14 @@ func (Version) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("its apiVersion is %q, and this nftproxy reads %s: use the version of the running one", version, CurrentVersion)
 	}
 	return nil
+}
+
+// View is the answer of a page with a document that only its feature knows.
+type View struct {
+	APIVersion Version   `json:"apiVersion"`
+	Time       time.Time `json:"time"`
+	Node       string    `json:"node,omitempty"`
+	Document   any       `json:"document"`
 }
 
 // Refusal is the answer, with the status 404, to a request for something that does not exist.

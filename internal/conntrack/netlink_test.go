@@ -14,6 +14,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/mdlayher/netlink/nltest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -54,6 +55,7 @@ func (x *table) add(z zone, flows ...Flow) {
 		}
 		defer c.Close()
 		for some := range slices.Chunk(flows, batch) {
+			netlinkio.Renew(c)
 			var messages []netlink.Message
 			for _, f := range some {
 				messages = append(messages, x.newEntry(f, z))

@@ -139,7 +139,7 @@ func (c *controller) serve(ctx context.Context, name model.ServiceName, r *api.C
 	case r.Action == api.ControlDisable, r.Action == api.ControlEnable:
 		return c.drain(ctx, name, request)
 	}
-	return c.changed.Do(ctx, name, request)
+	return c.changed.Do(name, request)
 }
 
 // runtimeChanges returns changes as documents have them; not nil.

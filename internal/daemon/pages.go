@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/health"
@@ -56,7 +58,7 @@ func (w *work) dataPages() (out []serve.Page) {
 	noter := feature.Find[interface {
 		Noting(http.Handler) http.Handler
 	}](w.Features)
-	for _, p := range w.status.Pages() {
+	for _, p := range slices.Concat(w.status.Pages(), w.featurePages()) {
 		if noter != nil {
 			p.Handler = noter.Noting(p.Handler)
 		}
@@ -65,6 +67,17 @@ func (w *work) dataPages() (out []serve.Page) {
 	return append(out,
 		serve.Page{Path: "/metrics", Handler: w.metrics.Handler(), About: "metrics for Prometheus"},
 		serve.Page{Path: "/metrics/slis", Handler: w.metrics.SLIs()})
+}
+
+// featurePages are the documents of features.
+func (w *work) featurePages() (out []serve.Page) {
+	for v := range featuresOf[feature.Viewer](w.Features) {
+		path, about := v.Page()
+		out = append(out, w.status.Page(path, about, func(q api.LiveQuery, byName bool) (fmt.Stringer, error) {
+			return v.View(feature.Query{Filter: q.Filter, Limit: q.Limit, ByName: byName})
+		}))
+	}
+	return out
 }
 
 // debugPages are the ones that Kubernetes components have.

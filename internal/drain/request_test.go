@@ -1,7 +1,6 @@
 package drain
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -53,23 +52,9 @@ type reader struct {
 	state model.ServiceState
 }
 
-func (r *reader) changed(names ...model.ServiceName) {
-	for _, name := range names {
-		go func() {
-			state := r.state
-			if name != web {
-				state = model.ServiceState{}
-			}
-			r.Store.Edit(name, state)
-		}()
-	}
-}
-
 func newReader(t *testing.T, path string, state model.ServiceState) *reader {
 	t.Helper()
-	r := &reader{Store: NewStore(start(File{Path: path}), slog.New(slog.DiscardHandler)), state: state}
-	r.Follower.changed = r.changed
-	return r
+	return &reader{Store: NewStore(start(File{Path: path}), slog.New(slog.DiscardHandler)), state: state}
 }
 
 // do serves a command line, and returns the servers, or the error.
@@ -92,7 +77,8 @@ func (r *reader) do(t *testing.T, line string) string {
 	if err != nil {
 		return err.Error()
 	}
-	steps, err := r.Do(t.Context(), web, request)
+	r.Edit(web, r.state)
+	steps, err := r.Do(web, request)
 	if err != nil {
 		return err.Error()
 	}
@@ -283,15 +269,6 @@ func TestUnusableFile(t *testing.T) {
 func TestNotKept(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "state")
 	r := newReader(t, filepath.Join(folder, "drain.yaml"), balance(80, []uint16{80}, "10.1.1.2", "10.1.1.3"))
-	r.Follower.changed = func(names ...model.ServiceName) {
-		if err := os.RemoveAll(folder); err != nil {
-			t.Error(err)
-		}
-		r.changed(names...)
-	}
-	if got := r.do(t, "set 10.1.1.2 weight=2"); !strings.Contains(got, "nothing is changed: write drain file") || r.Changes().Len() != 0 {
-		t.Errorf("%s; %v", got, r.Changes().Texts())
-	}
 	if err := os.WriteFile(folder, nil, 0o600); err != nil { // not a directory
 		t.Fatal(err)
 	}
@@ -300,18 +277,22 @@ func TestNotKept(t *testing.T) {
 	}
 }
 
-// TestNotRead: without a reader of the files, a request ends.
-func TestNotRead(t *testing.T) {
-	r := newReader(t, filepath.Join(t.TempDir(), "c.yaml"), balance(80, []uint16{80}, "10.1.1.2"))
-	r.Follower.changed = nil
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	two := 2
-	if _, err := r.Do(ctx, web, Request{Action: ActionSet, Server: Server{Address: netip.MustParseAddr("10.1.1.2")}, Weight: &two}); err == nil {
-		t.Error("no error")
+// TestNoBalance: 9.37. Servers of a Balance that is not there, or of a Service, are not changed; changes of one that is gone can be undone.
+func TestNoBalance(t *testing.T) {
+	r := newReader(t, filepath.Join(t.TempDir(), "c.yaml"), balance(80, []uint16{80}, "10.1.1.2", "10.1.1.3"))
+	r.do(t, "set 10.1.1.2 weight=2")
+	r.do(t, "set 10.1.1.3 weight=2")
+	r.state = model.ServiceState{}
+	if got := r.do(t, "set 10.1.1.2 weight=3"); got != "balance: there is no Balance default/web" {
+		t.Error(got)
 	}
-	if len(r.asked) > 0 {
-		t.Error("a request waits for ever")
+	if r.do(t, "undo 10.1.1.2"); strings.Join(r.Changes().Texts(), "; ") != "default/web 10.1.1.3:80: weight 2, in the file 1" {
+		t.Error(r.Changes().Texts())
+	}
+	r.state = balance(80, []uint16{80}, "10.1.1.2")
+	r.state.Service.Balance = false
+	if got := r.do(t, "set 10.1.1.2 weight=3"); !strings.Contains(got, "is a Service, not a Balance") {
+		t.Error(got)
 	}
 }
 

@@ -2,10 +2,8 @@ package drain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,26 +22,13 @@ type Store struct {
 	unsaved chan struct{}
 
 	mu    sync.Mutex
-	asked map[model.ServiceName]*question
-	ended Changes // that the file still has
-}
-
-// question is a request that waits for the state of its Balance in the files, which only the
-// reader of the source knows.
-type question struct {
-	Request
-	answer chan answer
-}
-
-type answer struct {
-	steps  []Step
-	before []Change // of the Balance
-	err    error
+	given map[model.ServiceName]model.ServiceState // Services, without changes
+	ended Changes                                  // that the file still has
 }
 
 // NewStore returns the store of the changes in a file that is followed.
 func NewStore(f *Follower, log *slog.Logger) *Store {
-	s := &Store{Follower: f, log: log, unsaved: make(chan struct{}, 1), asked: make(map[model.ServiceName]*question)}
+	s := &Store{Follower: f, log: log, unsaved: make(chan struct{}, 1), given: make(map[model.ServiceName]model.ServiceState)}
 	if n := s.Changes().Len(); n > 0 {
 		log.Info("runtime changes of an earlier run", "file", f.file.Path, "changes", n)
 	}
@@ -98,110 +83,73 @@ func (s *Store) Edit(name model.ServiceName, state model.ServiceState) model.Ser
 		}
 		parallel.Signal(s.unsaved)
 	}
-	if q := s.asked[name]; q != nil {
-		delete(s.asked, name)
-		a := s.serve(q, name, state)
-		if a.err == nil && len(a.steps) > 0 {
-			edited, _ = s.Changes().Edit(name, state)
-		}
-		q.answer <- a
+	if s.given[name] = state; state.Service == nil {
+		delete(s.given, name)
 	}
 	return edited
 }
 
-// serve serves a request with the state of its Balance. s.mu is locked.
-func (s *Store) serve(q *question, name model.ServiceName, state model.ServiceState) (a answer) {
+// evaluate returns what a request changes, and the changes of its Balance then.
+func (s *Store) evaluate(name model.ServiceName, r Request) (steps []Step, after []Change, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	list := s.Changes()
-	a.before = list[name]
+	e := evaluation{Request: r, name: name, state: s.given[name], now: time.Now()}
 	switch {
-	case state.Service == nil && q.Action == ActionUndo:
-		for _, c := range a.before {
-			if q.All || (known{Server: c.Server}).matches(q.Server) {
-				a.steps = append(a.steps, Step{Server: c.String(), Old: c.Text(), New: "as in the file"})
+	case e.state.Service == nil && r.Action == ActionUndo:
+		for _, c := range list[name] {
+			if r.All || (known{Server: c.Server}).matches(r.Server) {
+				steps = append(steps, Step{Server: c.String(), Old: c.Text(), New: "as in the file"})
+			} else {
+				after = append(after, c)
 			}
 		}
-		s.setChanges(name, slices.DeleteFunc(slices.Clone(a.before), func(c Change) bool {
-			return q.All || (known{Server: c.Server}).matches(q.Server)
-		}))
-		return a
-	case state.Service == nil:
-		a.err = fmt.Errorf("balance: there is no Balance %s", name)
-		return a
-	case !state.Service.Balance:
-		a.err = fmt.Errorf("balance: %s is a Service, not a Balance: edit its EndpointSlices; \"nftproxy drain\" and \"disable\" keep connections away from an endpoint", name)
-		return a
+		return steps, after, nil
+	case e.state.Service == nil:
+		return nil, nil, fmt.Errorf("balance: there is no Balance %s", name)
+	case !e.state.Service.Balance:
+		return nil, nil, fmt.Errorf("balance: %s is a Service, not a Balance: edit its EndpointSlices; \"nftproxy drain\" and \"disable\" keep connections away from an endpoint", name)
 	}
-	e := evaluation{Request: q.Request, name: name, state: state, now: time.Now()}
-	after, err := e.evaluate(a.before)
-	if err == nil {
-		err = e.stops(a.before, func(server Server) bool {
-			return s.Follower.List().Includes(Target{server.Address, server.Port, name})
-		})
+	if after, err = e.evaluate(list[name]); err == nil {
+		err = e.stops(list[name], func(server Server) bool { return s.List().Includes(Target{server.Address, server.Port, name}) })
 	}
-	if most := budget.RuntimeChanges; err == nil && list.Len()-len(a.before)+len(after) > most {
+	if most := budget.RuntimeChanges; err == nil && list.Len()-len(list[name])+len(after) > most {
 		err = fmt.Errorf("there are %d runtime changes, and there may be no more: write them into the file with --write, or undo some", list.Len())
 	}
-	if a.err = err; err == nil && len(e.steps) > 0 {
-		a.steps = e.steps
-		s.setChanges(name, after)
+	if err != nil {
+		return nil, nil, err
 	}
-	return a
+	return e.steps, after, nil
 }
-
-// errNotRead means that a request was not served in time.
-var errNotRead = errors.New("nftproxy has not read its files yet: see \"nftproxy status\"")
 
 // Do serves a request, and returns what it has changed, once that is in the file. The rules
 // follow.
-func (s *Store) Do(ctx context.Context, name model.ServiceName, r Request) ([]Step, error) {
+func (s *Store) Do(name model.ServiceName, r Request) (steps []Step, err error) {
 	s.working.Lock()
 	defer s.working.Unlock()
 	s.reread() // another process may have written it
 	if p := s.Problem(); p != nil {
 		return nil, fmt.Errorf("%w; \"nftproxy undo --all\" begins again without changes", p.Err)
 	}
-	var a answer
-	asked, file := false, s.file
+	var refused error
+	var after []Change
+	file := s.file
 	file.Followed = true // a request concerns no drained endpoint, of which there is a copy
-	_, err := file.UpdateAll(func(c Content) (_ Content, err error) {
-		asked = true
-		a, err = s.ask(ctx, name, r)
-		c.Changes = s.Changes()
-		return c, errors.Join(err, a.err)
+	_, err = file.UpdateAll(func(c Content) (Content, error) {
+		steps, after, refused = s.evaluate(name, r)
+		c.Changes = s.Changes().replaced(name, after)
+		return c, refused
 	})
 	switch {
-	case err == nil:
-		return a.steps, nil
-	case len(a.steps) > 0: // they cannot be kept
-		s.setChanges(name, a.before)
+	case refused != nil:
+		return nil, refused
+	case err != nil:
+		return nil, fmt.Errorf("nothing is changed: %w", err)
+	case len(steps) > 0:
+		s.setChanges(name, after)
 		s.announceTo(name)
-	case asked:
-		return nil, err
 	}
-	return nil, fmt.Errorf("nothing is changed: %w", err)
-}
-
-// ask has the reader of the source serve a request.
-func (s *Store) ask(ctx context.Context, name model.ServiceName, r Request) (a answer, err error) {
-	q := &question{r, make(chan answer, 1)}
-	s.mu.Lock()
-	s.asked[name] = q
-	s.mu.Unlock()
-	s.announceTo(name)
-	select {
-	case a = <-q.answer:
-		return a, nil
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case a = <-q.answer: // in between
-		return a, nil
-	default:
-		delete(s.asked, name)
-		return a, errNotRead
-	}
+	return steps, nil
 }
 
 // UndoAll ends all changes, also if the file cannot be used.

@@ -6,6 +6,7 @@ package feature
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -78,6 +79,20 @@ type Knower interface{ AddTo(*Known) }
 
 // Counter returns the metrics of the feature. docs/metrics.md has a row for each.
 type Counter interface{ Collectors() []prometheus.Collector }
+
+// Viewer has a page of its own on the metrics server.
+type Viewer interface {
+	Page() (path, about string)
+	// View returns a document, which is written as JSON, or as its text for people.
+	View(Query) (document fmt.Stringer, err error)
+}
+
+// Query selects what a [Viewer] shows.
+type Query struct {
+	Filter string // part of the names of Services
+	Limit  int    // most rows of a list
+	ByName bool   // the order of rows; otherwise the largest come first
+}
 
 // Sync is an attempt of the agent to serve what the source has. Observers must not change it.
 type Sync struct {

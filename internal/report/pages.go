@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/budget"
@@ -19,10 +20,31 @@ import (
 // Pages returns the documents that the server answers with.
 func (s *Server) Pages() []serve.Page { return s.pages }
 
+// Page returns the page of a document that others make: as JSON, or with the parameter "text" for people. Its parameters
+// are those of live data.
+func (s *Server) Page(path, about string, view func(q api.LiveQuery, byName bool) (fmt.Stringer, error)) serve.Page {
+	return s.newPage(path, about, serve.NewAnswers(budget.PageRequests, writeTimeout), func(values url.Values) (any, error) {
+		q, err := parseQuery(values)
+		if err != nil {
+			return nil, malformed(err)
+		}
+		document, err := view(q, values.Get("sort") == "name")
+		if err != nil {
+			return nil, err
+		}
+		if values.Has("text") {
+			return bytes.NewBufferString(document.String()), nil
+		}
+		return api.View{Time: time.Now(), Node: s.config.Node, Document: document}, nil
+	})
+}
+
+func (s *Server) newPage(path, about string, limit *serve.Answers, answer func(url.Values) (any, error)) serve.Page {
+	return serve.Page{Path: path, Handler: handler(s.config.Log, limit, atOnce(answer)), About: about}
+}
+
 func (s *Server) newPages() []serve.Page {
-	page := func(path, about string, limit *serve.Answers, answer func(url.Values) (any, error)) serve.Page {
-		return serve.Page{Path: path, Handler: handler(s.config.Log, limit, atOnce(answer)), About: about}
-	}
+	page := s.newPage
 	few := serve.NewAnswers(budget.PageRequests, writeTimeout)
 	return []serve.Page{
 		page(api.StatusPath, "what this node serves and whether it is healthy, as JSON (nftproxy status)", few, s.answerStatus),

@@ -37,9 +37,8 @@ type Config struct {
 	MinTTL, MaxTTL time.Duration
 	// State is the file with the last good answers, for the next start; empty: none.
 	State string
-	// Node knows which addresses are frontends of this node; nil: none is.
-	Node *feature.Node
-	Log  *slog.Logger
+	Node  *feature.Node // knows which addresses are its frontends
+	Log   *slog.Logger
 }
 
 // Engine follows the names of Services. While no Service has a name it holds no memory, and Run
@@ -53,26 +52,27 @@ type Engine struct {
 	names    map[key]*entry
 	services map[model.ServiceName]*service
 	kept     map[key][]record // of the previous process; nil: not read yet
-	unsaved  bool
-	saved    error // of the last attempt to write the state
-	wakeAt   time.Time
+	saved    error            // of the last attempt to write the state
+	running  context.Context  // of Run; nil: it does not run
+	changed  func(...model.ServiceName)
 	objects  *slog.Logger
 
-	wake   chan struct{}
-	review chan struct{} // has a value when frontends may have changed
-	all    sync.WaitGroup
+	unsaved chan struct{} // has a value when the state is to be written
+	all     sync.WaitGroup
 }
 
+// entry is a name, which a goroutine of its own follows. The goroutine alone changes the records.
 type entry struct {
 	key
 	users   map[model.ServiceName][]model.Family
 	records []record
 	own     ownRecords
-	due     time.Time // of the next lookup
-	running bool
-	again   bool // another lookup is due when the one that runs has ended
 	status  Status
 	fails   int // in a row
+
+	stop   context.CancelFunc // ends the goroutine; nil: there is none
+	again  chan struct{}      // has a value when a lookup is due
+	review chan struct{}      // has a value when frontends may have changed
 }
 
 type service struct {
@@ -84,7 +84,7 @@ type service struct {
 
 // NewEngine returns an engine without names.
 func NewEngine(c Config) *Engine {
-	e := &Engine{Config: c, lookups: newLookups(), wake: make(chan struct{}, 1), review: make(chan struct{}, 1)}
+	e := &Engine{Config: c, lookups: newLookups(), unsaved: make(chan struct{}, 1)}
 	e.client = client{timeout: c.Timeout, room: make(chan struct{}, budget.NameQueries)}
 	e.client.servers.conf.servers = c.Servers
 	if len(c.Servers) == 0 {
@@ -154,13 +154,13 @@ func (e *Engine) use(k key, by model.ServiceName, families []model.Family) bool 
 		if len(e.names) >= budget.Names {
 			return false
 		}
-		n = &entry{key: k, users: make(map[model.ServiceName][]model.Family), records: e.kept[k]}
+		n = &entry{key: k, users: make(map[model.ServiceName][]model.Family), records: e.kept[k], again: make(chan struct{}, 1), review: make(chan struct{}, 1)}
 		n.status.Kept = len(n.records) > 0
 		e.names[k] = n
+		e.start(n)
 	}
 	if before, known := n.users[by]; !known || !slices.Equal(before, families) {
-		n.due, n.again = time.Time{}, n.running // there may be another family to ask for
-		e.wakeFor(n.due)
+		parallel.Signal(n.again) // there may be another family to ask for
 	}
 	n.users[by] = families
 	return true
@@ -173,12 +173,14 @@ func (e *Engine) release(k key, by model.ServiceName) {
 		return
 	}
 	delete(n.users, by)
-	delete(n.own, by)
+	maps.DeleteFunc(n.own, func(o ownRecord, _ model.ServiceName) bool { return o.user == by })
 	if len(n.users) == 0 {
 		delete(e.names, k)
 		delete(e.kept, k)
-		e.unsaved = true
-		e.wakeFor(time.Time{})
+		parallel.Signal(e.unsaved)
+		if n.stop != nil {
+			n.stop()
+		}
 	}
 }
 
@@ -205,32 +207,12 @@ func (e *Engine) addresses(name model.ServiceName, s *model.Service) [][]model.N
 			continue
 		}
 		for _, r := range n.records {
-			if _, own := n.own[name][r.NamedAddress]; !own && s.HasFamily(model.FamilyOf(r.Address)) {
+			if _, own := n.own[ownRecord{name, r.NamedAddress}]; !own && s.HasFamily(model.FamilyOf(r.Address)) {
 				out[i] = append(out[i], r.NamedAddress)
 			}
 		}
 	}
 	return out
-}
-
-// Synced tells the engine that frontends of this node may have changed: a name may have one of
-// their addresses, or no longer. It does not block.
-func (e *Engine) Synced() {
-	e.mu.Lock()
-	follows := len(e.names) > 0
-	e.mu.Unlock()
-	if !follows {
-		return
-	}
-	parallel.Signal(e.review)
-}
-
-// wakeFor wakes Run if it would wake later.
-func (e *Engine) wakeFor(at time.Time) {
-	if e.wakeAt.IsZero() || at.Before(e.wakeAt) {
-		e.wakeAt = at
-		parallel.Signal(e.wake)
-	}
 }
 
 // usersOf returns the Services with a name, and makes their edited states out of date.
@@ -245,44 +227,67 @@ func (e *Engine) usersOf(n *entry) []model.ServiceName {
 
 // Run looks names up until ctx ends.
 func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
-	defer e.all.Wait()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		timer.Stop()
-		if next := e.step(ctx, time.Now(), changed); !next.IsZero() {
-			timer.Reset(time.Until(next))
-		}
+	e.mu.Lock()
+	e.running, e.changed = ctx, changed
+	for _, n := range e.names {
+		e.start(n)
+	}
+	e.mu.Unlock()
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
+		case <-e.unsaved:
 			e.save()
+		}
+	}
+	e.mu.Lock()
+	e.running = nil
+	e.mu.Unlock()
+	e.all.Wait()
+	if len(e.unsaved) > 0 {
+		e.save()
+	}
+}
+
+// start begins to follow a name, unless Run does later.
+func (e *Engine) start(n *entry) {
+	if e.running == nil {
+		return
+	}
+	var ctx context.Context
+	ctx, n.stop = context.WithCancel(e.running)
+	e.all.Go(func() { e.followName(ctx, n) })
+}
+
+// followName looks a name up when that is due, until ctx ends.
+func (e *Engine) followName(ctx context.Context, n *entry) {
+	for due := time.Now(); ; {
+		select {
+		case <-ctx.Done():
 			return
-		case <-e.review:
-			e.reviewAll(changed)
-		case <-e.wake:
-		case <-timer.C:
+		case <-n.review:
+			own := e.ownOf(n, n.records)
+			e.mu.Lock()
+			e.announce(n, !e.noteOwn(n, own))
+		case <-n.again:
+			due = time.Now()
+		case <-time.After(time.Until(due)):
+			due = e.lookup(ctx, n)
 		}
 	}
 }
 
-// step begins the lookups that are due, and returns when the next one is.
-func (e *Engine) step(ctx context.Context, now time.Time, changed func(...model.ServiceName)) (next time.Time) {
-	e.save()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, n := range e.names {
-		switch {
-		case n.running:
-		case !n.due.After(now):
-			n.running = true
-			families, before := n.families(), n.records
-			e.all.Go(func() { e.lookup(ctx, n, families, before, changed) })
-		case next.IsZero() || n.due.Before(next):
-			next = n.due
-		}
+// announce ends a change of a name, and announces the Services for which it is another one. The caller holds the lock,
+// which it releases.
+func (e *Engine) announce(n *entry, changed bool) {
+	var users []model.ServiceName
+	if changed {
+		users = e.usersOf(n)
 	}
-	e.wakeAt = next
-	return next
+	e.mu.Unlock()
+	if len(users) > 0 {
+		e.changed(users...)
+	}
 }
 
 // resolvConf names the servers of DNS of this machine.
@@ -310,8 +315,13 @@ func (Kind) New(n *feature.Node) feature.Feature {
 
 // FollowSync implements [feature.Observer]: a name may have an address of a frontend, or no longer.
 func (e *Engine) FollowSync(s *feature.Sync) {
-	if len(s.Routes) > 0 || s.Compared {
-		e.Synced()
+	if len(s.Routes) == 0 && !s.Compared {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range e.names {
+		parallel.Signal(n.review)
 	}
 }
 

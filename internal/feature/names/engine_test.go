@@ -251,7 +251,7 @@ func TestOwnFrontend(t *testing.T) {
 	e.await(s, "10.1.1.2:8080", "203.0.113.11:8080")
 	<-frontends
 	frontends <- model.Frontend{Address: netip.MustParseAddr("203.0.113.11"), Protocol: model.TCP, Port: 8080}
-	e.Synced()
+	e.FollowSync(&feature.Sync{Compared: true})
 	e.await(s, "10.1.1.2:8080")
 	problems := e.Problems(time.Now())
 	if len(problems) != 1 || !strings.Contains(problems[0].Message, "its address 203.0.113.11 is one that default/api serves on this machine") {
@@ -259,7 +259,7 @@ func TestOwnFrontend(t *testing.T) {
 	}
 	<-frontends
 	frontends <- model.Frontend{}
-	e.Synced()
+	e.FollowSync(&feature.Sync{Compared: true})
 	e.await(s, "10.1.1.2:8080", "203.0.113.11:8080")
 }
 

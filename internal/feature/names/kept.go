@@ -68,15 +68,13 @@ func parseState(data []byte) (map[key][]record, error) {
 	return out, nil
 }
 
-// save writes the answers if they have changed. A failure is logged once; the next change tries
+// save writes the answers. A failure is logged once; the next change tries
 // again.
 func (e *Engine) save() {
-	e.mu.Lock()
-	if e.State == "" || !e.unsaved {
-		e.mu.Unlock()
+	if e.State == "" {
 		return
 	}
-	e.unsaved = false
+	e.mu.Lock()
 	s := state{Version: stateVersion, Names: []keptName{}}
 	for k, n := range e.names {
 		if len(n.records) > 0 {

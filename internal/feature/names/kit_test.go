@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/testkit/await"
 )
@@ -177,6 +178,9 @@ func follow(t testing.TB, c Config) *followed {
 	c.MinTTL, c.MaxTTL = max(c.MinTTL, 10*time.Millisecond), max(c.MaxTTL, time.Hour)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Node == nil {
+		c.Node = new(feature.Node)
 	}
 	f := &followed{NewEngine(c), t, make(chan []model.ServiceName, 1000)}
 	ended := make(chan struct{})

@@ -1,6 +1,7 @@
 package names
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/hostsfile"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -41,11 +43,14 @@ type Status struct {
 	Services []model.ServiceName
 }
 
-// lookup looks a name up, and notes the result.
-func (e *Engine) lookup(ctx context.Context, n *entry, families []model.Family, before []record, changed func(...model.ServiceName)) {
-	r := e.client.lookup(ctx, n.key, families, before)
+// lookup looks a name up, and notes the result. It returns when the next lookup is due.
+func (e *Engine) lookup(ctx context.Context, n *entry) (due time.Time) {
+	e.mu.Lock()
+	families := n.families()
+	e.mu.Unlock()
+	r := e.client.lookup(ctx, n.key, families, n.records)
 	if ctx.Err() != nil {
-		return
+		return due
 	}
 	result := "found"
 	if r.err != nil {
@@ -57,48 +62,36 @@ func (e *Engine) lookup(ctx context.Context, n *entry, families []model.Family, 
 	e.lookups.WithLabelValues(result).Inc()
 	own := e.ownOf(n, r.records)
 	e.mu.Lock()
-	users := e.note(n, r, own, time.Now())
-	e.mu.Unlock()
-	if len(users) > 0 {
-		changed(users...)
+	now := time.Now()
+	e.noteStatus(n, r, now)
+	changed := !slices.Equal(n.records, r.records)
+	if changed {
+		e.objects.Info("servers of a name changed", "name", n.name, "added", texts(r.records, n.records), "removed", texts(n.records, r.records))
+		n.records = r.records
+		parallel.Signal(e.unsaved)
 	}
+	e.announce(n, !e.noteOwn(n, own) || changed)
+	return now.Add(e.wait(n, r))
 }
 
-// note notes the result of a lookup, and returns the Services for which it is another one.
-func (e *Engine) note(n *entry, r result, own ownRecords, now time.Time) []model.ServiceName {
-	n.running = false
+// noteStatus notes whether a lookup has failed.
+func (e *Engine) noteStatus(n *entry, r result, now time.Time) {
 	s := &n.status
-	if s.Dropped, s.Refused = r.dropped, r.refused; r.err == nil {
-		if s.Err != nil {
-			e.objects.Info("name of servers found again", "name", n.name, "after", now.Sub(s.Since).Round(time.Second))
-		}
+	s.Dropped, s.Refused = r.dropped, r.refused
+	switch {
+	case r.err == nil && s.Err != nil:
+		e.objects.Info("name of servers found again", "name", n.name, "after", now.Sub(s.Since).Round(time.Second))
+	case r.err != nil && (s.Err == nil || s.Err.Error() != r.err.Error()):
+		e.objects.Warn("name of servers not found; its last addresses stay", "name", n.name, "error", r.err, "stay", texts(n.records, nil))
+	}
+	if r.err == nil {
 		s.Err, s.Since, s.Kept, n.fails = nil, time.Time{}, false, 0
-	} else {
-		if n.fails++; s.Err == nil {
-			s.Since = now
-		}
-		if s.Err == nil || s.Err.Error() != r.err.Error() {
-			e.objects.Warn("name of servers not found; its last addresses stay", "name", n.name, "error", r.err, "stay", texts(n.records, nil))
-		}
-		s.Err = r.err
+		return
 	}
-	if n.due = now.Add(e.wait(n, r)); n.again {
-		n.due, n.again = now, false
+	if n.fails++; s.Err == nil {
+		s.Since = now
 	}
-	e.wakeFor(n.due)
-	if e.names[n.key] != n { // it is gone
-		return nil
-	}
-	same := slices.Equal(n.records, r.records)
-	if !same {
-		e.objects.Info("servers of a name changed", "name", n.name, "added", texts(r.records, n.records), "removed", texts(n.records, r.records))
-		n.records, e.unsaved = r.records, true
-		e.wakeFor(time.Time{})
-	}
-	if e.noteOwn(n, own) && same {
-		return nil
-	}
-	return e.usersOf(n)
+	s.Err = r.err
 }
 
 // wait returns the time until a name is looked up again.
@@ -128,78 +121,53 @@ func (r record) text() string {
 	return model.EndpointText(netip.AddrPortFrom(r.Address, r.Port))
 }
 
-// ownRecords are records of a name that are frontends of this node, by user.
-type ownRecords = map[model.ServiceName]map[model.NamedAddress]model.ServiceName
+// ownRecords are records of a name that are frontends of this node, with the Services of the frontends.
+type ownRecords = map[ownRecord]model.ServiceName
+
+// ownRecord is a record for a user of its name.
+type ownRecord struct {
+	user model.ServiceName
+	model.NamedAddress
+}
 
 // ownOf returns the records of a name that are frontends of this node: our rules would not
 // forward packets again that they have sent there.
-func (e *Engine) ownOf(n *entry, records []record) (out ownRecords) {
-	if e.Node == nil {
-		return nil
-	}
-	for name, servers := range e.serversOf(n) {
-		for _, s := range servers {
-			for _, r := range records {
-				owner, own := e.ownerOf(&s, r)
-				if !own {
-					continue
-				}
-				if out == nil {
-					out = make(ownRecords)
-				}
-				if out[name] == nil {
-					out[name] = make(map[model.NamedAddress]model.ServiceName)
-				}
-				out[name][r.NamedAddress] = owner
-			}
-		}
-	}
-	return out
-}
-
-// named are the ports of a Service for a name.
-type named struct {
-	server model.NamedServer
-	ranges []model.PortRange
-}
-
-// serversOf returns the servers of all users that have a name.
-func (e *Engine) serversOf(n *entry) map[model.ServiceName][]named {
+func (e *Engine) ownOf(n *entry, records []record) ownRecords {
+	users := make(map[model.ServiceName]*model.Extras)
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	out := make(map[model.ServiceName][]named, len(n.users))
 	for name := range n.users {
-		s := e.services[name]
-		if s == nil || s.given.Service == nil {
-			continue
+		if s := e.services[name]; s != nil && s.given.Service != nil {
+			users[name] = s.given.Service.Extra()
 		}
-		x := s.given.Service.Extra()
-		for i := range x.Names {
-			if keyOf(&x.Names[i]) == n.key {
-				out[name] = append(out[name], named{x.Names[i], x.Ranges})
+	}
+	e.mu.Unlock()
+	out := make(ownRecords)
+	for name, x := range users {
+		for _, r := range records {
+			if owner, own := e.ownerOf(x, n.key, r); own {
+				out[ownRecord{name, r.NamedAddress}] = owner
 			}
 		}
 	}
 	return out
 }
 
-// ownerOf returns the Service of this node that has a record as a frontend.
-func (e *Engine) ownerOf(s *named, r record) (model.ServiceName, bool) {
-	for _, p := range s.server.Ports {
-		if r.Port != 0 {
-			p.Port = r.Port
-		}
-		if port, own := e.Node.Serving().PortOf(model.Frontend{Address: r.Address, Protocol: p.Protocol, Port: p.Port}); own {
-			return port.Service, true
+// ownerOf returns the Service of this node that has a record of a name as a frontend, at a port of a user of the name.
+func (e *Engine) ownerOf(x *model.Extras, k key, r record) (model.ServiceName, bool) {
+	var ports []model.EndpointPort
+	for i := range x.Names {
+		if n := &x.Names[i]; keyOf(n) == k {
+			for _, p := range n.Ports {
+				ports = append(ports, model.EndpointPort{Protocol: p.Protocol, Port: cmp.Or(r.Port, p.Port)})
+			}
 		}
 	}
-	for _, p := range s.ranges {
-		port := p.Target
-		if port == 0 {
-			port = p.Port
-		}
-		if of, own := e.Node.Serving().PortOf(model.Frontend{Address: r.Address, Protocol: p.Protocol, Port: port}); own {
-			return of.Service, true
+	for _, p := range x.Ranges {
+		ports = append(ports, model.EndpointPort{Protocol: p.Protocol, Port: cmp.Or(p.Target, p.Port)})
+	}
+	for _, p := range ports {
+		if at, own := e.Node.Serving().PortOf(model.Frontend{Address: r.Address, Protocol: p.Protocol, Port: p.Port}); own {
+			return at.Service, true
 		}
 	}
 	return model.ServiceName{}, false
@@ -207,39 +175,15 @@ func (e *Engine) ownerOf(s *named, r record) (model.ServiceName, bool) {
 
 // noteOwn notes the records of a name that are frontends, and reports whether they are the same.
 func (e *Engine) noteOwn(n *entry, own ownRecords) (same bool) {
-	same = maps.EqualFunc(n.own, own, maps.Equal)
+	same = maps.Equal(n.own, own)
 	if n.own = own; same {
 		return true
 	}
-	for name, records := range own {
-		for a, owner := range records {
-			e.objects.Error("a name of servers has an address that is served here: it is left out, because connections would come back to this machine",
-				"name", n.name, "address", a.Address, "service", name, "owner", owner)
-		}
+	for o, owner := range own {
+		e.objects.Error("a name of servers has an address that is served here: it is left out, because connections would come back to this machine",
+			"name", n.name, "address", o.Address, "service", o.user, "owner", owner)
 	}
 	return false
-}
-
-// reviewAll looks at all names again, because frontends of this node may have changed.
-func (e *Engine) reviewAll(changed func(...model.ServiceName)) {
-	var users []model.ServiceName
-	e.mu.Lock()
-	all := e.entries()
-	e.mu.Unlock()
-	for _, n := range all {
-		e.mu.Lock()
-		records := n.records
-		e.mu.Unlock()
-		own := e.ownOf(n, records)
-		e.mu.Lock()
-		if slices.Equal(records, n.records) && !e.noteOwn(n, own) {
-			users = append(users, e.usersOf(n)...)
-		}
-		e.mu.Unlock()
-	}
-	if len(users) > 0 {
-		changed(users...)
-	}
 }
 
 // message returns what is wrong with a name; empty: nothing.

@@ -32,10 +32,8 @@ func (e *Engine) Status() (out []Status) {
 			s.Addresses = append(s.Addresses, r.NamedAddress)
 		}
 		s.Own = make(map[netip.Addr]model.ServiceName)
-		for _, records := range n.own {
-			for a, owner := range records {
-				s.Own[a.Address] = owner
-			}
+		for o, owner := range n.own {
+			s.Own[o.Address] = owner
 		}
 		s.Services = slices.SortedFunc(maps.Keys(n.users), model.ServiceName.Compare)
 		out = append(out, s)

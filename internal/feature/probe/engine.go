@@ -50,15 +50,6 @@ type Transition struct {
 	Result
 }
 
-// Counts are numbers of the present.
-type Counts struct {
-	Services int // with a check
-	Targets  int // that are checked: endpoints that several Services check in the same way are one
-	Failing  int // of them
-	Running  int // checks
-	Waiting  int // checks that are due, because too many run
-}
-
 // Engine checks the endpoints of the Services that ask for it. It is an editor of a
 // source. It keeps the result of a target while Services change, as long as they have the
 // endpoint and the check, and forgets it then. While no Service has a check it holds no
@@ -72,7 +63,6 @@ type Engine struct {
 	mu       sync.Mutex // guards what follows
 	services map[model.ServiceName]*service
 	targets  map[targetKey]*target
-	specs    map[string]*spec
 	passive  map[netip.AddrPort][]*target // of them, the ones whose check is passive
 	// frontends are the frontends of Services with a check: at the start, the node knows none.
 	frontends map[model.Frontend]model.ServiceName
@@ -81,7 +71,6 @@ type Engine struct {
 	programs  pool
 	unknown   int           // targets without a result
 	known     chan struct{} // closed when unknown is zero; nil: nothing waits for that
-	failing   int
 	batch     []Transition
 	batchEnd  time.Time // when the batch is reported, if it is not empty
 	stepping  bool      // Run is at work
@@ -103,7 +92,7 @@ func newEngine(n *feature.Node, m maker, log *slog.Logger) *Engine {
 
 // empty makes new maps: those that are emptied keep their largest size.
 func (e *Engine) empty() {
-	e.services, e.targets, e.specs = make(map[model.ServiceName]*service), make(map[targetKey]*target), make(map[string]*spec)
+	e.services, e.targets = make(map[model.ServiceName]*service), make(map[targetKey]*target)
 	e.passive = make(map[netip.AddrPort][]*target)
 	e.frontends = make(map[model.Frontend]model.ServiceName)
 }
@@ -252,14 +241,11 @@ func (e *Engine) Result(name model.ServiceName, a netip.Addr) (Result, bool) {
 	return Result{}, false
 }
 
-// Counts returns how much there is to do.
-func (e *Engine) Counts() Counts {
+// Late returns how many checks are due, and wait because too many run.
+func (e *Engine) Late() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return Counts{
-		Services: len(e.services), Targets: len(e.targets), Failing: e.failing,
-		Running: e.network.running + e.programs.running, Waiting: len(e.network.waiting) + len(e.programs.waiting),
-	}
+	return len(e.network.waiting) + len(e.programs.waiting)
 }
 
 // Each calls f with the result of every endpoint of every Service that is checked, in no

@@ -52,6 +52,29 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
+// Counts are numbers of the present.
+type Counts struct {
+	Services int // with a check
+	Targets  int // that are checked: endpoints that several Services check in the same way are one
+	Failing  int // of them
+	Running  int // checks
+	Waiting  int // checks that are due, because too many run
+}
+
+// Counts returns how much there is to do.
+func (e *Engine) Counts() Counts {
+	c := Counts{Waiting: e.Late()}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.Services, c.Targets, c.Running = len(e.services), len(e.targets), e.network.running+e.programs.running
+	for _, t := range e.targets {
+		if !t.healthy {
+			c.Failing++
+		}
+	}
+	return c
+}
+
 // fakeChecker answers for an endpoint.
 type fakeChecker struct {
 	*lab
@@ -568,8 +591,8 @@ func TestEdits(t *testing.T) {
 		l.mu.Lock()
 		l.made = make(map[netip.AddrPort]int)
 		l.mu.Unlock()
-		if l.after(time.Minute); len(l.made) > 0 || len(l.targets)+len(l.specs)+len(l.queue) > 0 {
-			t.Errorf("checks %v, %d targets, %d specs, %d queued", l.made, len(l.targets), len(l.specs), len(l.queue))
+		if l.after(time.Minute); len(l.made) > 0 || len(l.targets)+len(l.queue) > 0 {
+			t.Errorf("checks %v, %d targets, %d queued", l.made, len(l.targets), len(l.queue))
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (t *target) failing(name model.ServiceName) feature.Failing {
-	sum := sha256.Sum256([]byte(t.spec.key))
+	sum := sha256.Sum256([]byte(t.how.Value()))
 	f := feature.Failing{Service: name, Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
 	if t.protocol != 0 {
 		f.Protocol = t.protocol.String()

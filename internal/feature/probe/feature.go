@@ -112,7 +112,7 @@ func (m *metrics) countTransition(healthy bool) {
 
 type results interface {
 	Each(func(model.ServiceName, netip.Addr, model.CheckResult))
-	Counts() Counts
+	Late() int
 }
 
 // newCollector exports how many endpoints pass and fail their health checks, and how many checks are due, but wait for others.
@@ -142,7 +142,7 @@ func newCollector(of results) prometheus.Collector {
 		for _, name := range feature.Highest(failures) {
 			out.Add(failing, float64(failures[name]), name.Namespace, name.Name)
 		}
-		out.Add(waiting, float64(of.Counts().Waiting))
+		out.Add(waiting, float64(of.Late()))
 		return nil
 	}, endpoints, failing, waiting)
 }

@@ -19,7 +19,7 @@ var since = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // and one was not checked yet. Of the last one, two fail.
 type manyResults int
 
-func (n manyResults) Counts() Counts { return Counts{Waiting: 3} }
+func (n manyResults) Late() int { return 3 }
 
 func (n manyResults) Each(f func(model.ServiceName, netip.Addr, model.CheckResult)) {
 	for i := range int(n) {

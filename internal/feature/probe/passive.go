@@ -38,10 +38,10 @@ func (t *target) active() *model.Check {
 	if t.isPassive() {
 		return &model.Check{Type: model.CheckTCP, Timeout: confirmTime}
 	}
-	return t.spec.check
+	return t.check
 }
 
-func (t *target) isPassive() bool { return t.spec.check.Type == model.CheckPassive }
+func (t *target) isPassive() bool { return t.check.Type == model.CheckPassive }
 
 // Sampled takes the outcome of a connection that a client opened to an endpoint at a time, for
 // the passive checks of Services; failure says how it failed, and is empty if it did not.
@@ -79,7 +79,7 @@ func (e *Engine) sampled(t *target, failure string, at, now time.Time) {
 		return
 	}
 	t.passive.window = t.passive.window<<1 | 1
-	c := t.spec.check
+	c := t.check
 	failed := bits.OnesCount64(t.passive.window & (1<<c.Of - 1))
 	if t.passive.doubt != "" || failed < c.Failures && !t.passive.trial {
 		return
@@ -143,7 +143,7 @@ func (s *service) leftOut(f model.Family) (out []*target, all int) {
 }
 
 func (e *Engine) leaveOut(t *target, now time.Time) {
-	interval := t.spec.check.Interval
+	interval := t.check.Interval
 	pause := min(max(2*t.passive.pause, interval), maxPauses*interval, max(maxPause, interval))
 	t.passive = passive{pause: pause}
 	e.set(t, false, now)

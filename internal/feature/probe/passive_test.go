@@ -120,7 +120,7 @@ func TestPassiveHalf(t *testing.T) {
 		l.expect(serviceOf("web", passively, "10.0.0.1"), "")
 		l.Edit(name("web"), model.ServiceState{})
 		l.sample("10.0.0.1", "x")
-		if l.Passive() != nil || len(l.targets)+len(l.passive)+len(l.specs)+len(l.queue) != 0 {
+		if l.Passive() != nil || len(l.targets)+len(l.passive)+len(l.queue) != 0 {
 			t.Errorf("something is kept: %v", l.targets)
 		}
 	})

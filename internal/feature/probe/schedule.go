@@ -89,7 +89,7 @@ func (p *pool) drop(t *target) {
 }
 
 func (e *Engine) poolOf(t *target) *pool {
-	if t.spec.check.Type == model.CheckExec {
+	if t.check.Type == model.CheckExec {
 		return &e.programs
 	}
 	return &e.network
@@ -112,7 +112,7 @@ func (e *Engine) dueNow(ctx context.Context, t *target, now time.Time) {
 		if len(t.users) > 0 {
 			e.record(t, now, errHangs)
 			if !t.isPassive() {
-				e.schedule(t, now.Add(t.spec.check.Interval))
+				e.schedule(t, now.Add(t.check.Interval))
 			}
 		}
 		return
@@ -143,7 +143,7 @@ func (e *Engine) run(ctx context.Context, t *target) {
 	if ctx.Err() != nil {
 		return
 	}
-	e.metrics.countCheck(t.spec.check.Type, now.Sub(begin), err)
+	e.metrics.countCheck(t.check.Type, now.Sub(begin), err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	late := t.state == hanging
@@ -186,7 +186,7 @@ func (e *Engine) attempt(ctx context.Context, t *target) (err error) {
 		return &ownError{name, t.words()}
 	}
 	if t.checker == nil {
-		if t.checker, err = e.maker.New(t.active(), checker.Target{Address: t.address, Protocol: t.protocol, Service: t.spec.service, Ports: e.node.Ports}); err != nil {
+		if t.checker, err = e.maker.New(t.active(), checker.Target{Address: t.address, Protocol: t.protocol, Service: t.service, Ports: e.node.Ports}); err != nil {
 			return err
 		}
 	}
@@ -208,13 +208,13 @@ func (e *ownError) Is(target error) bool { return target == checker.ErrLocal }
 
 // own returns the Service that has the address of a target as a frontend.
 func (e *Engine) own(t *target) (model.ServiceName, bool) {
-	if t.spec.check.Type == model.CheckExec {
+	if t.check.Type == model.CheckExec {
 		return model.ServiceName{}, false
 	}
 	f := model.Frontend{Address: t.address.Addr(), Port: t.address.Port(), Protocol: t.protocol}
 	switch {
 	case f.Protocol != 0:
-	case t.spec.check.Type == model.CheckUDP, t.spec.check.Type == model.CheckDNS:
+	case t.check.Type == model.CheckUDP, t.check.Type == model.CheckDNS:
 		f.Protocol = model.UDP
 	default:
 		f.Protocol = model.TCP
@@ -232,7 +232,7 @@ func (e *Engine) own(t *target) (model.ServiceName, bool) {
 // over the interval. While it is in doubt whether a healthy endpoint fails, checks
 // follow faster, so that a failure is certain soon; recovery takes its time.
 func (t *target) next(now time.Time) time.Time {
-	interval := t.spec.check.Interval
+	interval := t.check.Interval
 	wait := interval - interval/10 + rand.N(interval/5+1)
 	switch {
 	case !t.spread:

@@ -7,18 +7,11 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
-
-// spec is a check shared by all Services that ask for it.
-type spec struct {
-	key     string
-	check   *model.Check
-	service model.ServiceName // of a program, which may depend on it; otherwise of the first one
-	uses    int               // by targets
-}
 
 type service struct {
 	name    model.ServiceName
@@ -82,11 +75,8 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 	if s.state.Service != state.Service || !slices.Equal(s.state.Slices, state.Slices) {
 		e.serve(name, s.state.Service, state.Service)
 		s.state = state
-		spec := e.specOf(name, state.Service.Check)
-		spec.uses++ // so that it is not forgotten between its former targets and its new ones
-		e.follow(s, targetsOf(state, spec))
-		e.drop(spec)
-		if spec.check.Type == model.CheckPassive {
+		e.follow(s, targetsOf(name, state))
+		if state.Service.Check.Type == model.CheckPassive {
 			e.spare(s, time.Now())
 		}
 	}
@@ -190,12 +180,13 @@ func (e *Engine) follow(s *service, now []addressed) {
 }
 
 // targetsOf returns the targets of a Service, sorted by address, each once.
-func targetsOf(state model.ServiceState, spec *spec) (out []addressed) {
+func targetsOf(name model.ServiceName, state model.ServiceState) (out []addressed) {
 	type candidate struct {
 		addressed
 		rank int
 	}
 	var all []candidate
+	how := identify(name, state.Service.Check)
 	for _, slice := range state.Slices {
 		rank, port, protocol := portOf(state.Service, slice)
 		if port == 0 {
@@ -203,7 +194,7 @@ func targetsOf(state model.ServiceState, spec *spec) (out []addressed) {
 		}
 		for i := range slice.Hosts {
 			if h := &slice.Hosts[i]; h.Ready || h.Terminating && h.Serving {
-				all = append(all, candidate{addressed{h.Address, targetKey{netip.AddrPortFrom(h.Address, port), protocol, spec}}, rank})
+				all = append(all, candidate{addressed{h.Address, targetKey{netip.AddrPortFrom(h.Address, port), protocol, how}}, rank})
 			}
 		}
 	}
@@ -239,8 +230,8 @@ func portOf(s *model.Service, slice *model.EndpointSlice) (rank int, port uint16
 	return 0, 0, 0
 }
 
-// specOf returns the spec of a check. Checks that are made in the same way have the same.
-func (e *Engine) specOf(name model.ServiceName, c *model.Check) *spec {
+// identify returns what checks have in common that are made in the same way.
+func identify(name model.ServiceName, c *model.Check) unique.Handle[string] {
 	same := *c
 	same.AllFailing, same.HTTP, same.Port = 0, nil, 0
 	key := fmt.Sprintf("%#v", same)
@@ -250,17 +241,5 @@ func (e *Engine) specOf(name model.ServiceName, c *model.Check) *spec {
 	if c.Type == model.CheckExec {
 		key += name.String()
 	}
-	found := e.specs[key]
-	if found == nil {
-		found = &spec{key: key, check: c, service: name}
-		e.specs[key] = found
-	}
-	return found
-}
-
-// drop ends a use of a spec, and forgets it with the last one.
-func (e *Engine) drop(s *spec) {
-	if s.uses--; s.uses == 0 {
-		delete(e.specs, s.key)
-	}
+	return unique.Make(key)
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
@@ -14,8 +15,8 @@ import (
 // targetKey identifies a target, which all Services that ask for it share.
 type targetKey struct {
 	address  netip.AddrPort
-	protocol model.Protocol // zero: the one of the check
-	spec     *spec
+	protocol model.Protocol        // zero: the one of the check
+	how      unique.Handle[string] // it is checked
 }
 
 // activity is the state of a target in the schedule.
@@ -30,7 +31,9 @@ const (
 
 type target struct {
 	targetKey
-	checker checker.Checker // made by the first check; of the check that runs
+	check   *model.Check
+	service model.ServiceName // of a program, which may depend on it; otherwise of the first one
+	checker checker.Checker   // made by the first check; of the check that runs
 	users   []*service
 
 	due     time.Time
@@ -103,9 +106,9 @@ func (e *Engine) record(t *target, now time.Time, err error) {
 	case ok == t.healthy:
 		t.contrary = 0
 	default:
-		most := t.spec.check.Fall
+		most := t.check.Fall
 		if ok {
-			most = t.spec.check.Rise
+			most = t.check.Rise
 		}
 		if t.contrary++; int(t.contrary) >= most {
 			e.set(t, ok, now)
@@ -119,11 +122,6 @@ func (e *Engine) set(t *target, healthy bool, now time.Time) {
 		return
 	}
 	t.healthy, t.since, t.contrary = healthy, now, 0
-	if healthy {
-		e.failing--
-	} else {
-		e.failing++
-	}
 	for _, s := range t.users {
 		if s.failing--; !healthy {
 			s.failing += 2
@@ -145,7 +143,7 @@ func (e *Engine) set(t *target, healthy bool, now time.Time) {
 func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time) *target {
 	t := e.targets[k]
 	if t == nil {
-		t = &target{targetKey: k, at: notQueued, healthy: true}
+		t = &target{targetKey: k, check: s.state.Service.Check, service: s.name, at: notQueued, healthy: true}
 		if t.isPassive() {
 			before, t.tried = nil, true // there is nothing to wait for
 			e.watch(t, true)
@@ -153,11 +151,7 @@ func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time)
 		if before != nil {
 			t.healthy, t.since, t.checked, t.message = before.healthy, before.since, before.checked, before.message
 		}
-		if !t.healthy {
-			e.failing++
-		}
 		e.targets[k] = t
-		k.spec.uses++
 		if !t.tried {
 			e.unknown++
 			e.schedule(t, now)
@@ -192,9 +186,5 @@ func (e *Engine) release(t *target, s *service) {
 	if t.isPassive() {
 		e.watch(t, false)
 	}
-	if !t.healthy {
-		e.failing--
-	}
 	delete(e.targets, t.targetKey)
-	e.drop(t.spec)
 }

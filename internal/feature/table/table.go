@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature/localhost"
 	"github.com/nftproxy/nftproxy/internal/feature/memory"
 	"github.com/nftproxy/nftproxy/internal/feature/observe"
+	"github.com/nftproxy/nftproxy/internal/feature/open"
 	"github.com/nftproxy/nftproxy/internal/feature/relay"
 	"github.com/nftproxy/nftproxy/internal/feature/table/editors"
 	"github.com/nftproxy/nftproxy/internal/feature/takeover"
@@ -23,6 +24,7 @@ var Rows = slices.Concat(editors.Rows, []feature.Row{
 	{Name: "vitals", Kind: vitals.Kind{}},
 	{Name: "relay", Kind: relay.Kind{}},
 	{Name: "observe", Kind: observe.Kind{}},
+	{Name: "open", Kind: open.Kind{}},
 	{Name: "takeover", Kind: takeover.Kind{}},
 	{Name: "memory", Kind: memory.Kind{}},
 	{Name: "condition", Kind: condition.Kind{}},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -45,13 +44,11 @@ type keeper struct {
 
 	begun     bool // all Balances are known
 	following bool
-	asked     map[place]map[model.ServiceName]bool // Balances, and whether a server of them is usable
-	changed   chan struct{}                        // something is to be compared
+	changed   chan struct{} // something is to be compared
 
-	mu        sync.Mutex // guards what follows
-	of        map[model.ServiceName][]place
+	mu        sync.Mutex                  // guards what follows
+	held      map[model.ServiceName]State // Balances that ask for addresses
 	states    map[place]*state
-	claims    []claim
 	listening map[string]bool
 	up        map[string]bool // as listed last
 	again     time.Time       // after a failure that concerns no place alone
@@ -61,6 +58,7 @@ type keeper struct {
 // state is what is known about a place that is asked for, or that has to be given up.
 type state struct {
 	earlier   bool      // of an earlier run: no Balance has asked for it yet
+	wanted    bool      // when it was compared last
 	there     bool      // on the machine, and usable
 	probes    int       // since it is wanted and not there
 	announced int       // since it is there, or its interface came up
@@ -68,11 +66,6 @@ type state struct {
 	failure   string
 	claimed   string    // another machine has it: its MAC
 	until     time.Time // when a claim of a place that is there ends
-}
-
-type claim struct {
-	link string
-	host.Claim
 }
 
 const (
@@ -91,8 +84,7 @@ const (
 func newKeeper(n *feature.Node, b balances, links Links) *keeper {
 	return &keeper{
 		interval: n.Config.Own.AnnounceInterval, links: links, balances: b, record: record{path: RecordIn(n.RuntimeDirectory)}, log: n.Log, changed: make(chan struct{}, 1),
-		asked: make(map[place]map[model.ServiceName]bool), of: make(map[model.ServiceName][]place),
-		states: make(map[place]*state), listening: make(map[string]bool), up: make(map[string]bool),
+		held: make(map[model.ServiceName]State), states: make(map[place]*state), listening: make(map[string]bool), up: make(map[string]bool),
 	}
 }
 
@@ -104,31 +96,33 @@ func (k *keeper) begin() {
 
 // hold notes which addresses a Balance asks for, and whether one of its servers is usable.
 func (k *keeper) hold(name model.ServiceName, s State) {
-	now := s.places()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before := k.of[name]
-	if len(now)+len(before) == 0 {
+	before := k.held[name]
+	if len(before.places())+len(s.places()) == 0 {
 		return
 	}
-	k.of[name] = now
-	for _, p := range before {
-		if delete(k.asked[p], name); len(k.asked[p]) == 0 {
-			delete(k.asked, p)
-		}
+	if k.held[name] = s; len(s.places()) == 0 {
+		delete(k.held, name)
+	}
+	for _, p := range before.places() {
 		k.stateOf(p)
 	}
-	for _, p := range now {
-		if k.asked[p] == nil {
-			k.asked[p] = make(map[model.ServiceName]bool)
-		}
-		k.asked[p][name] = s.serves()
+	for _, p := range s.places() {
 		k.stateOf(p).earlier = false
 	}
-	if len(now) == 0 {
-		delete(k.of, name)
-	}
 	k.compare()
+}
+
+// asked returns the places that Balances ask for, and whether one of these Balances has a usable server. The caller holds mu.
+func (k *keeper) asked() map[place]bool {
+	out := make(map[place]bool)
+	for _, s := range k.held {
+		for _, p := range s.places() {
+			out[p] = out[p] || s.serves()
+		}
+	}
+	return out
 }
 
 // stateOf returns the state of a place. The caller holds mu.
@@ -137,11 +131,6 @@ func (k *keeper) stateOf(p place) *state {
 		k.states[p] = new(state)
 	}
 	return k.states[p]
-}
-
-// wants reports whether a Balance wants an address now.
-func (k *keeper) wants(p place) bool {
-	return slices.Contains(slices.Collect(maps.Values(k.asked[p])), true)
 }
 
 // compare has the addresses compared. It is safe for concurrent use.
@@ -153,15 +142,12 @@ func (k *keeper) compare() {
 func (k *keeper) note(link string, c host.Claim) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.states[place{Interface: link, Address: c.Address}] == nil || len(k.claims) >= maxClaims {
-		return
+	p := place{Interface: link, Address: c.Address}
+	if s := k.states[p]; s != nil && s.wanted && !(s.there && c.Probe) {
+		k.inUse(p, s, c.MAC, time.Now())
+		k.compare()
 	}
-	k.claims = append(k.claims, claim{link, c})
-	k.compare()
 }
-
-// maxClaims bounds the claims that have not been looked at: a neighbour can send any number.
-const maxClaims = 64
 
 // next returns the time until something is due; negative: nothing is.
 func (k *keeper) next(now time.Time) time.Duration {
@@ -204,12 +190,12 @@ func (k *keeper) lacks(s State) bool {
 func (k *keeper) announced() (out []feature.Announced) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for p := range k.asked {
+	for p, wanted := range k.asked() {
 		a := feature.Announced{Address: p.Address, Interface: p.Interface}
 		switch s := k.states[p]; {
 		case s != nil && s.there && k.up[p.Interface]:
 			a.Usable = true
-		case !k.wants(p):
+		case !wanted:
 			a.Reason = "no server is usable"
 		case s == nil:
 			a.Reason = "not added yet"

@@ -33,20 +33,23 @@ func (k *keeper) step(now time.Time) {
 			k.stateOf(p).earlier = true
 		}
 	}
-	k.listen(links)
-	k.answer(now)
+	asked := k.asked()
+	k.listen(asked, links)
 	keep := make(map[place]bool)
 	for p, s := range k.states {
 		is, on := addresses[p]
 		link, exists := links[p.Interface]
 		_, ours := k.record.known[p]
 		ours = ours || on
+		s.wanted = asked[p]
 		switch {
-		case k.wants(p):
+		case s.wanted:
 			k.take(p, s, link, exists, is, on, now)
 		case s.earlier && keeps:
 		default:
-			k.giveUp(p, s, link, actionFor(false, on, is) == feature.RemoveAddress, now)
+			if _, stays := asked[p]; k.giveUp(p, s, link, actionFor(false, on, is) == feature.RemoveAddress, now) && !stays {
+				delete(k.states, p)
+			}
 			ours = s.failure != ""
 		}
 		if ours {
@@ -74,15 +77,15 @@ func (k *keeper) fails(err error, now time.Time) {
 }
 
 // listen begins to listen on interfaces, and to follow their changes.
-func (k *keeper) listen(links map[string]host.Link) {
-	if len(k.asked) == 0 {
+func (k *keeper) listen(asked map[place]bool, links map[string]host.Link) {
+	if len(asked) == 0 {
 		return
 	}
 	if !k.following {
 		k.following = true
 		go k.links.Follow(k.ctx, k.compare)
 	}
-	for p := range k.asked {
+	for p := range asked {
 		name := p.Interface
 		if l := links[name]; !l.Up || !l.Shared || k.listening[name] {
 			continue
@@ -95,19 +98,6 @@ func (k *keeper) listen(links map[string]host.Link) {
 		})
 		k.listening[name] = err == nil // announcing has the same error
 	}
-}
-
-// answer looks at what neighbours have said.
-func (k *keeper) answer(now time.Time) {
-	for _, c := range k.claims {
-		p := place{Interface: c.link, Address: c.Address}
-		s := k.states[p]
-		if s == nil || !k.wants(p) || s.there && c.Probe {
-			continue
-		}
-		k.inUse(p, s, c.MAC, now)
-	}
-	k.claims = nil
 }
 
 // inUse notes that another machine has an address.
@@ -126,18 +116,17 @@ func (k *keeper) inUse(p place, s *state, mac net.HardwareAddr, now time.Time) {
 	s.probes, s.due = 0, now.Add(usedPause)
 }
 
-// giveUp removes an address.
-func (k *keeper) giveUp(p place, s *state, link host.Link, on bool, now time.Time) {
+// giveUp removes an address, and reports whether that succeeds.
+func (k *keeper) giveUp(p place, s *state, link host.Link, on bool, now time.Time) bool {
 	s.there, s.probes, s.announced, s.claimed, s.due = false, 0, 0, "", time.Time{}
 	if on {
 		if !k.done(p, s, now, "remove", k.links.Remove(link.Index, p.Address)) {
-			return
+			return false
 		}
 		k.log.Info("an address is withdrawn", "address", p.Address, "interface", p.Interface)
 	}
-	if s.failure = ""; len(k.asked[p]) == 0 {
-		delete(k.states, p)
-	}
+	s.failure = ""
+	return true
 }
 
 // done notes an error; it reports whether there is none.
