@@ -54,117 +54,37 @@ func (f *Reader) recallKept() {
 	})
 }
 
-// lastOf returns the content of a file that was in use before; without objects: none, or one that is
-// invalid for this version.
-func (f *Reader) lastOf(name string) content {
-	if known := f.inUse[name]; known != nil {
-		text := known.text
-		if text == nil {
-			text = f.Isolation.kept.read(name)
-		}
-		if c := f.parse(file{name: name, data: text}); sumOf(text) == known.sum && !c.broken {
-			c.data = text
-			return c
-		}
+// lastOf returns the content of a file that was in use before; nil: none, or one that is invalid for this version.
+func (f *Reader) lastOf(name string) *content {
+	known := f.inUse[name]
+	if known == nil {
+		return nil
 	}
-	return content{file: file{name: name}}
+	text := known.text
+	if text == nil {
+		text = f.Isolation.kept.read(name)
+	}
+	c := f.parse(file{name: name, data: text})
+	if c.data = text; sumOf(text) != known.sum || c.broken {
+		return nil
+	}
+	return &c
 }
 
+// isolated is a file of the input, or one that is gone and that others need.
 type isolated struct {
-	content
-	changed bool   // it is not as it was in use before
-	current bool   // content is the present one of the file
-	sum     string // SHA-256 of the present text; empty: the file cannot be read
-	problem string // the first one with it, unless content is current
-	advice  string // the remedy that was taken
+	name     string
+	now      *content        // nil: the file is gone
+	used     *content        // this one, or the one that was in use before; nil: none
+	trying   bool            // its content is not known to fit to the others
+	problems manifest.Errors // why now is not used
 }
 
-func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input, error) {
-	var used []*isolated
-	for _, g := range groups {
-		for _, c := range g.files {
-			known := f.inUse[c.name]
-			used = append(used, &isolated{content: c, sum: c.sum, changed: known == nil || known.sum != c.sum, current: true})
-		}
+func (u *isolated) advice() string {
+	if u.used == nil {
+		return leftOut
 	}
-	var problems manifest.Errors // that files have by themselves
-	for _, u := range used {
-		if u.broken {
-			problems = append(problems, collect(nil, nil, []group{{u.name, contents{u.content}}}).problems...)
-		}
-	}
-	unused := f.replaceInvalid(used, problems)
-	in, problems := f.joinIsolated(used, warnings)
-	for len(problems) > 0 {
-		more, found := f.settleProblems(used)
-		if len(found) == 0 { // of no single file
-			return nil, problems
-		}
-		used, unused = more, append(unused, found...)
-		in, problems = f.joinIsolated(used, warnings)
-	}
-	in.Unused = unused
-	for _, u := range used {
-		if u.advice == leftOut {
-			in.LeftOut = append(in.LeftOut, u.name)
-		}
-	}
-	f.keepInUse(used)
-	f.noteReplaced(used)
-	if err := f.Isolation.unkept; err != nil {
-		in.Warnings = append(in.Warnings, &manifest.Error{Err: errors.Join(errors.New("the last valid content of files is not kept for the next start"), err)})
-	}
-	return in, nil
-}
-
-func (f *Reader) joinIsolated(used []*isolated, warnings manifest.Errors) (*Input, manifest.Errors) {
-	groups, links := f.linkIsolated(used)
-	c := collect(links.problems, slices.Concat(warnings, links.warnings), groups)
-	in, err := c.finishInput()
-	if err != nil {
-		return nil, c.problems
-	}
-	return in, nil
-}
-
-// settleProblems takes other content in place of some with problems. It returns the problems of the files as
-// they are, and adds files that are gone and still needed.
-func (f *Reader) settleProblems(used []*isolated) ([]*isolated, manifest.Errors) {
-	// Of two files with the same object, the one that had it before is used.
-	order := slices.Clone(used)
-	slices.SortStableFunc(order, func(a, b *isolated) int { return a.noveltyRank() - b.noveltyRank() })
-	groups, links := f.linkIsolated(order)
-	more, found := f.blameChanges(used, links.broken)
-	switch {
-	case len(found) == 0:
-		return used, f.replaceInvalid(used, collect(links.problems, nil, groups).problems)
-	case len(more) == len(used): // files that have changed
-		return used, f.replaceInvalid(used, found)
-	}
-	return more, found
-}
-
-// linkIsolated returns the content of the files that are used, one group for each.
-func (f *Reader) linkIsolated(used []*isolated) (groups []group, links *linker) {
-	var all contents
-	for _, u := range used {
-		if u.advice != leftOut {
-			all = append(all, u.content)
-		}
-	}
-	all, links = f.linkContents(all)
-	for _, c := range all {
-		groups = append(groups, group{c.name, contents{c}})
-	}
-	return groups, links
-}
-
-// noveltyRank returns 0 for content that was in use before, 1 for other content.
-func (u *isolated) noveltyRank() int {
-	if u.current && u.changed {
-		return 1
-	}
-	return 0
+	return lastValid
 }
 
 const (
@@ -172,51 +92,143 @@ const (
 	leftOut   = "the file is left out"
 )
 
-// replaceInvalid takes other content in place of that with problems. It returns the problems
-// of the files as they are.
-func (f *Reader) replaceInvalid(used []*isolated, problems manifest.Errors) (found manifest.Errors) {
-	byFile := make(map[string]manifest.Errors)
-	for _, p := range problems {
-		byFile[p.File] = append(byFile[p.File], p)
+func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input, error) {
+	var all []*isolated
+	for _, g := range groups {
+		for i := range g.files {
+			u := &isolated{name: g.files[i].name, now: &g.files[i]}
+			if u.used = u.now; u.now.broken { // by itself
+				u.used, u.problems = f.lastOf(u.name), collect(nil, nil, []group{{u.name, contents{*u.now}}}).problems
+			}
+			all = append(all, u)
+		}
 	}
-	for _, u := range used {
-		mine := byFile[u.name]
-		if len(mine) == 0 || u.advice == leftOut {
+	in, problems, _ := f.joinIsolated(all, warnings)
+	if len(problems) > 0 {
+		all = f.useFitting(all)
+		if in, problems, _ = f.joinIsolated(all, warnings); len(problems) > 0 {
+			return nil, problems
+		}
+	}
+	for _, u := range all {
+		if u.used == u.now {
 			continue
 		}
-		first := *mine[0]
-		f.replaceOne(u, strings.TrimPrefix(first.Error(), u.name+": "))
-		first.Err = fmt.Errorf("%w (%s)", first.Err, u.advice)
-		found = append(append(found, &first), mine[1:]...)
+		first := *u.problems[0]
+		first.Err = fmt.Errorf("%w (%s)", first.Err, u.advice())
+		in.Unused = append(append(in.Unused, &first), u.problems[1:]...)
+		if u.used == nil {
+			in.LeftOut = append(in.LeftOut, u.name)
+		}
 	}
-	return found
+	f.keepInUse(all)
+	f.noteReplaced(all)
+	if err := f.Isolation.unkept; err != nil {
+		in.Warnings = append(in.Warnings, &manifest.Error{Err: errors.Join(errors.New("the last valid content of files is not kept for the next start"), err)})
+	}
+	return in, nil
 }
 
-// replaceOne takes the last valid content of a file, or leaves the file out.
-func (f *Reader) replaceOne(u *isolated, problem string) {
-	if !u.current {
-		u.advice = leftOut
-		return
+// joinIsolated returns the input of the contents that are used, or the problems with it, and the Balances that what they
+// need from other files makes invalid. Contents on trial come last: of two files with the same object, these have the problem.
+func (f *Reader) joinIsolated(all []*isolated, warnings manifest.Errors) (*Input, manifest.Errors, []*object) {
+	var used contents
+	for _, trying := range []bool{false, true} {
+		for _, u := range all {
+			if u.used != nil && u.trying == trying {
+				used = append(used, *u.used)
+			}
+		}
 	}
-	u.current, u.problem, u.advice = false, problem, leftOut
-	if !u.changed {
-		return
+	used, links := f.linkContents(used)
+	var groups []group
+	for _, c := range used {
+		groups = append(groups, group{c.name, contents{c}})
 	}
-	if last := f.lastOf(u.name); len(last.objects) > 0 {
-		u.content, u.advice = last, lastValid
+	c := collect(links.problems, slices.Concat(warnings, links.warnings), groups)
+	in, _ := c.finishInput()
+	return in, c.problems, links.broken
+}
+
+// useFitting begins with the contents that were in use before, and uses each change that fits to the others. It
+// adds the files that are gone and still needed.
+func (f *Reader) useFitting(all []*isolated) []*isolated {
+	var same, changes []*isolated
+	present := make(map[string]bool)
+	for _, u := range all {
+		known := f.inUse[u.name]
+		switch present[u.name] = true; {
+		case u.used != u.now:
+		case known != nil && known.sum == u.now.sum:
+			same = append(same, u)
+		default:
+			changes, u.used = append(changes, u), f.lastOf(u.name)
+		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.inUse)) {
+		if last := f.lastOf(name); last != nil && !present[name] {
+			u := &isolated{name: name, used: last}
+			all, changes = append(all, u), append(changes, u)
+		}
+	}
+	if _, problems, _ := f.joinIsolated(all, nil); len(problems) > 0 { // of an earlier version, for example
+		changes = append(same, changes...)
+		for _, u := range all {
+			u.used = nil
+		}
+	}
+	for before := len(changes) + 1; 0 < len(changes) && len(changes) < before; { // one may need another
+		before, changes = len(changes), f.tryChanges(all, changes)
+	}
+	return slices.DeleteFunc(all, func(u *isolated) bool { return u.now == nil && u.used == nil })
+}
+
+// tryChanges uses changes that fit to the others, if possible all together, and returns the other ones.
+func (f *Reader) tryChanges(all, changes []*isolated) (left []*isolated) {
+	before := make([]*content, len(changes))
+	for i, u := range changes {
+		before[i], u.used, u.trying = u.used, u.now, true
+	}
+	_, problems, broken := f.joinIsolated(all, nil)
+	for i, u := range changes {
+		if u.trying = false; len(problems) > 0 {
+			u.used = before[i]
+		} else {
+			u.problems = nil
+		}
+	}
+	switch half := len(changes) / 2; {
+	case len(problems) == 0:
+		return nil
+	case half > 0:
+		return append(f.tryChanges(all, changes[:half]), f.tryChanges(all, changes[half:])...)
+	}
+	changes[0].problems = changes[0].explain(problems, broken)
+	return changes
+}
+
+// explain returns the problems of a change: those of its file, or the one with a Balance of another file.
+func (u *isolated) explain(problems manifest.Errors, broken []*object) manifest.Errors {
+	i := slices.IndexFunc(broken, func(o *object) bool { return o.File != u.name })
+	switch {
+	case i >= 0 && u.now == nil:
+		return manifest.Errors{fileProblem(u.name, fmt.Errorf("is gone, and %s in %s needs it: put it back, or change that first", broken[i].id, broken[i].Place))}
+	case i >= 0:
+		return manifest.Errors{fileProblem(u.name, fmt.Errorf("has changed what %s in %s needs: %w", broken[i].id, broken[i].Place, broken[i].rare.problems[0].Err))}
+	}
+	return slices.DeleteFunc(problems, func(p *manifest.Error) bool { return p.File != u.name })
 }
 
 // keepInUse notes the content that is in use now, saves it for the next process, and forgets files that no
 // longer exist.
-func (f *Reader) keepInUse(used []*isolated) {
+func (f *Reader) keepInUse(all []*isolated) {
 	i, before := f.Isolation, f.inUse
-	f.inUse = make(map[string]*inUse, len(used))
+	f.inUse = make(map[string]*inUse, len(all))
 	var errs []error
-	for _, u := range used {
+	for _, u := range all {
 		known := before[u.name]
-		if u.current && (known == nil || known.sum != u.sum) {
-			known = &inUse{sum: u.sum, text: u.data}
+		if u.used == u.now && (known == nil || known.sum != u.now.sum) {
+			known = &inUse{sum: u.now.sum, text: u.now.data}
 		}
 		if known == nil {
 			continue
@@ -249,19 +261,22 @@ type InForce struct {
 }
 
 // noteReplaced notes which files are not used as they are. Their objects are written when they are asked for.
-func (f *Reader) noteReplaced(used []*isolated) {
+func (f *Reader) noteReplaced(all []*isolated) {
 	out, proxyName := []InForce{}, f.ProxyName
 	var texts []file // that are used instead
-	for _, u := range used {
-		if u.current {
+	for _, u := range all {
+		if u.used == u.now {
 			continue
 		}
-		in, text := InForce{Path: u.name, Sum: u.sum, Problem: u.problem}, file{name: u.name}
+		in, text := InForce{Path: u.name, Problem: strings.TrimPrefix(u.problems[0].Error(), u.name+": ")}, file{name: u.name}
+		if u.now != nil {
+			in.Sum = u.now.sum
+		}
 		if abs, err := filepath.Abs(u.name); err == nil && u.name != displayName(standardInput) {
 			in.Path = abs
 		}
-		if u.advice == lastValid {
-			text.data = u.data
+		if u.used != nil {
+			text.data = u.used.data
 		}
 		out, texts = append(out, in), append(texts, text)
 	}

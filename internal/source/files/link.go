@@ -3,7 +3,6 @@ package files
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -144,65 +143,4 @@ func (l *linker) warnOfUnused() {
 		}
 	}
 	slices.SortFunc(l.warnings, func(a, b *manifest.Error) int { return strings.Compare(a.Error(), b.Error()) })
-}
-
-type needs struct {
-	pools       map[balance.PoolName]bool
-	directories map[string]bool // with defaults
-	by          *object         // the first one of them
-}
-
-func (n *needs) isMetBy(objects []*object) bool {
-	return slices.ContainsFunc(objects, func(o *object) bool {
-		d := o.rareDetails()
-		return d.pool != nil && n.pools[d.pool.ID()] || d.defaults != nil && n.directories[directoryOf(o.File)]
-	})
-}
-
-// neededBy returns what Balances with problems need that are in files whose content was valid before:
-// another file has made them invalid. Nil: there are none.
-func neededBy(used []*isolated, broken []*object) *needs {
-	var out *needs
-	for _, o := range broken {
-		at := slices.IndexFunc(used, func(u *isolated) bool { return u.name == o.File && u.advice != leftOut })
-		if at < 0 || used[at].noveltyRank() != 0 {
-			continue
-		}
-		if out == nil {
-			out = &needs{make(map[balance.PoolName]bool), make(map[string]bool), o}
-		}
-		for _, name := range o.rareDetails().waiting.balance.Pools() {
-			out.pools[name] = true
-		}
-		out.directories[directoryOf(o.File)] = true
-	}
-	return out
-}
-
-// blameChanges returns a problem for each file whose change has made Balances of other files invalid, and
-// adds files that are gone and have what such a Balance needs: their last valid content stays.
-func (f *Reader) blameChanges(used []*isolated, broken []*object) (_ []*isolated, problems manifest.Errors) {
-	n := neededBy(used, broken)
-	if n == nil {
-		return used, nil
-	}
-	why := fmt.Errorf("has changed what %s in %s needs: %w", n.by.id, n.by.Place, n.by.rareDetails().problems[0].Err)
-	present := make(map[string]bool, len(used))
-	for _, u := range used {
-		present[u.name] = true
-		if u.noveltyRank() > 0 && u.advice != leftOut && (n.isMetBy(u.objects) || n.isMetBy(f.lastOf(u.name).objects)) {
-			problems = append(problems, fileProblem(u.name, why))
-		}
-	}
-	if len(problems) > 0 {
-		return used, problems
-	}
-	for _, name := range slices.Sorted(maps.Keys(f.inUse)) {
-		if last := f.lastOf(name); !present[name] && n.isMetBy(last.objects) {
-			gone := fmt.Errorf("is gone, and %s in %s needs it: put it back, or change that first", n.by.id, n.by.Place)
-			used = append(used, &isolated{content: last, problem: gone.Error(), advice: lastValid})
-			problems = append(problems, fileProblem(name, fmt.Errorf("%w (%s)", gone, lastValid)))
-		}
-	}
-	return used, problems
 }
