@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"time"
 )
@@ -70,4 +71,18 @@ func (s *Session) Follow(ctx context.Context, timeout time.Duration) (*Connectio
 // that rejects comes before the message about its verdict.
 func (c *collector) isFinished() bool {
 	return c.first != nil && (c.first.ended != nil || c.first.done() && c.reply != nil && c.reply.done())
+}
+
+// Probe opens a connection to the frontend from this machine and closes it: it connects over
+// TCP, and sends an empty datagram over UDP. What happens to it is what the trace shows.
+func Probe(m Match) {
+	d := net.Dialer{Timeout: Patience}
+	c, err := d.Dial(m.Protocol.String(), m.Frontend.String())
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	if m.Protocol.String() == "udp" {
+		_, _ = c.Write(nil)
+	}
 }
