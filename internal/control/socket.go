@@ -50,7 +50,6 @@ func (s *Socket) Open() {
 // opener is a [serve.Opener] of a socket, which may be open already.
 type opener struct{ *Socket }
 
-// Open implements [serve.Opener].
 func (s opener) Open() (net.Listener, error) {
 	if l := s.opened; l != nil {
 		s.opened = nil
@@ -82,7 +81,6 @@ func (s *Socket) Listen() (net.Listener, error) {
 // for the end (unix(7)).
 const maxPath = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-// CheckPath returns an error if a path is too long for a socket.
 func CheckPath(path string) error {
 	if len(path) > maxPath {
 		return fmt.Errorf("--control-socket: the path has %d bytes, and the kernel takes at most %d (sun_path): choose a shorter one, such as /run/nftproxy/control.sock: %s",

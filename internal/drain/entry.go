@@ -35,10 +35,8 @@ type Entry struct {
 // List are the drained endpoints, sorted.
 type List []Entry
 
-// ParseEndpoint parses an address with or without a port.
 func ParseEndpoint(text string) (Target, error) { return parseTarget(text, words.Kubernetes) }
 
-// ParseServer parses an endpoint of a Balance.
 func ParseServer(text string) (Target, error) { return parseTarget(text, words.Balance) }
 
 func parseTarget(text string, in words.Vocabulary) (Target, error) {
@@ -102,7 +100,6 @@ func (t Target) Encode() string {
 	return t.Endpoint() + " " + t.Service.String()
 }
 
-// Decode parses what [Target.Encode] returns.
 func Decode(text string) (Target, error) {
 	endpoint, service, found := strings.Cut(text, " ")
 	t, err := ParseEndpoint(endpoint)
@@ -112,7 +109,6 @@ func Decode(text string) (Target, error) {
 	return t, err
 }
 
-// Compare orders targets by address, port and Service.
 func (t Target) Compare(o Target) int {
 	return cmp.Or(t.Address.Compare(o.Address), cmp.Compare(t.Port, o.Port), t.Service.Compare(o.Service))
 }

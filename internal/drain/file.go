@@ -24,12 +24,10 @@ import (
 // kind is the kind of the object in the file.
 const kind = "Drain"
 
-// header begins every file that this package writes.
 const header = `# Endpoints that take no new connections on this machine. "nftproxy drain" and
 # "nftproxy undrain" write this file and replace other comments; it may also be edited.
 `
 
-// changesHeader begins the changes in it.
 const changesHeader = "# Changes of servers by \"nftproxy set\", \"add\" and \"remove\". \"nftproxy undo\" ends them.\n"
 
 // changesKind is the kind of the object in the file with changes alone that version 0.2 has.
@@ -258,7 +256,6 @@ func (c Content) text() string {
 	return text
 }
 
-// block returns a value in YAML.
 func block(v any) string {
 	var b strings.Builder
 	e := yaml.NewEncoder(&b)
@@ -334,7 +331,6 @@ func (f File) adopt() (n int, err error) {
 	return from.Changes.Len(), atomicfile.Remove(f.Older)
 }
 
-// isSame reports whether two paths lead to one file.
 func isSame(a, b string) bool {
 	one, errA := os.Stat(a)
 	other, errB := os.Stat(b)

@@ -231,7 +231,6 @@ func (f *Follower) Counts() (entries int, usable bool) {
 	return len(f.content.Drained), f.problem == nil
 }
 
-// File returns the file.
 func (f *Follower) File() File { return f.file }
 
 // Problem returns why the file cannot be used; nil: it can.

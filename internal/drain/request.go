@@ -41,7 +41,6 @@ type Command struct {
 	Force          bool
 }
 
-// ParseRequest reads a command of a user and process.
 func ParseRequest(c Command, by string) (r Request, err error) {
 	r = Request{Action: c.Action, Weight: c.Weight, Force: c.Force, By: by}
 	if c.Weight != nil {

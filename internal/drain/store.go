@@ -35,7 +35,6 @@ func NewStore(f *Follower, log *slog.Logger) *Store {
 	return s
 }
 
-// Run implements source.Editor.
 func (s *Store) Run(ctx context.Context, _ func(...model.ServiceName)) {
 	for {
 		select {
@@ -66,10 +65,8 @@ func (s *Store) saveEnded() error {
 	return err
 }
 
-// Changes returns the changes in force.
 func (s *Store) Changes() Changes { return s.current().Changes }
 
-// Edit implements source.Editor.
 func (s *Store) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
 	s.mu.Lock()
 	defer s.mu.Unlock()

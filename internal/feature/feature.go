@@ -25,7 +25,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// Row is a row of the table of features.
 type Row struct {
 	Name string
 	// Order is the place of its editor among those of all features: each edits what those before it leave. 0: it
@@ -126,7 +125,6 @@ type Node struct {
 	serving atomic.Pointer[Serving]
 }
 
-// Machine is the machine of a node.
 type Machine interface {
 	// Watch begins to watch a file, so that no change is lost after it.
 	Watch(file string) drain.Watcher
@@ -212,7 +210,6 @@ func SinceText(at time.Time) string {
 	return " at " + at.Local().Format("2006-01-02 15:04:05")
 }
 
-// OfMachine returns notices about the machine.
 func OfMachine(reason model.Reason, messages ...string) (out []model.Notice) {
 	for _, m := range messages {
 		out = append(out, model.Notice{Object: model.Machine(), Reason: reason, Message: m})

@@ -8,7 +8,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 )
 
-// Path is the hosts file of this machine.
 const Path = "/etc/hosts"
 
 // Read returns the first address of each name of a hosts file; none if there is no such file.

@@ -87,13 +87,11 @@ func (p *Proxy) accept(ctx context.Context, l *net.TCPListener, frontendOf func(
 	}
 }
 
-// refuse resets the connection of a client.
 func (p *Proxy) refuse(client *net.TCPConn, why Result) {
 	p.counts.add(why)
 	Reset(client)
 }
 
-// Dial implements [Sockets].
 func (Kernel) Dial(ctx context.Context, to netip.AddrPort, hops uint8) (*net.TCPConn, error) {
 	var d net.Dialer
 	d.SetMultipathTCP(false)

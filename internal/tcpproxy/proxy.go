@@ -13,7 +13,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
-// Config has the parts and settings of a [Proxy].
 type Config struct {
 	Router Router
 	Sockets
@@ -75,7 +74,6 @@ type frontend struct {
 	shares      *shares
 }
 
-// New returns a proxy without connections.
 func New(c Config) *Proxy {
 	return &Proxy{
 		Config: c, Retry: firstRetry, all: newShares(c.Connections), wake: make(chan struct{}, 1), frontends: make(map[model.Frontend]*frontend),
@@ -172,7 +170,6 @@ func (p *Proxy) tidy(at model.Frontend, f *frontend) {
 	}
 }
 
-// warnPause is the minimum time between two warnings.
 const warnPause = time.Minute
 
 // Warn logs what the proxy does to connections, at most once in a while.
@@ -185,7 +182,6 @@ func (p *Proxy) Warn(message string, attributes ...any) {
 	p.Log.Warn(message, attributes...)
 }
 
-// Result is the outcome of a connection.
 type Result uint8
 
 const (
@@ -200,7 +196,6 @@ const (
 	results
 )
 
-// String returns the value of a label.
 func (r Result) String() string {
 	return [...]string{"forwarded", "limit", "no_server", "no_endpoint", "dial_failed", "not_relayed", "loop", "accept_failed"}[r]
 }
@@ -214,10 +209,8 @@ const (
 	closures
 )
 
-// String returns the value of a label.
 func (c Closure) String() string { return [...]string{"limit", "idle"}[c] }
 
-// counts are the numbers since the start.
 type counts struct {
 	open    atomic.Int64
 	total   [results]atomic.Uint64
@@ -227,7 +220,6 @@ type counts struct {
 
 func (c *counts) add(r Result) { c.total[r].Add(1) }
 
-// Counts are the numbers of a proxy.
 type Counts struct {
 	Connections int64             // at present
 	Total       map[Result]uint64 // since the start, as are the others

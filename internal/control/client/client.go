@@ -50,7 +50,6 @@ func NewClient(path string) *Client {
 // Peer returns the process that has answered.
 func (c *Client) Peer() control.Peer { return c.peer }
 
-// Close closes the connection.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do sends a request. The error of an answer is the error.

@@ -12,7 +12,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// Kind makes the feature.
 type Kind struct{}
 
 // New implements [feature.Kind]. Changes are of servers in files: without a socket that a setting asks for and changes of an
@@ -43,13 +42,10 @@ func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
 	return p, nil
 }
 
-// changes are the feature.
 type changes struct{ *drain.Store }
 
-// Changed returns the changes of servers.
 func (c changes) Changed() *drain.Store { return c.Store }
 
-// AddTo implements [feature.Knower].
 func (c changes) AddTo(k *feature.Known) { k.Changes = c.Changes() }
 
 // Problems implements [feature.Reporter]: it returns why the file of changed servers cannot be used.

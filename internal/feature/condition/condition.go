@@ -49,7 +49,6 @@ type Keeper struct {
 	retry time.Duration
 }
 
-// newKeeper returns a keeper that has written nothing.
 func newKeeper(n *feature.Node) *Keeper {
 	return &Keeper{node: n, changed: make(chan struct{}, 1), limit: flowcontrol.NewTokenBucketRateLimiter(float32(1/pause.Seconds()), writes)}
 }

@@ -5,7 +5,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
-// Kind makes the feature.
 type Kind struct{}
 
 // New implements [feature.Kind]. The condition follows what the health server answers (10.27).
@@ -16,10 +15,8 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	return newKeeper(n)
 }
 
-// FollowSync implements [feature.Observer].
 func (k *Keeper) FollowSync(*feature.Sync) { parallel.Signal(k.changed) }
 
-// Leaves implements [feature.Leaver].
 func (Kind) Leaves() []feature.Leftover {
 	return []feature.Leftover{
 		{

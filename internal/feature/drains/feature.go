@@ -14,7 +14,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// Kind makes the feature.
 type Kind struct{}
 
 // New implements [feature.Kind]: it follows the file with drained endpoints and changes of servers, which are for files.
@@ -39,21 +38,17 @@ type serving struct{ *feature.Node }
 func (s serving) Changed()                { s.Serving().Changed() }
 func (s serving) Words() words.Vocabulary { return s.Serving().Words() }
 
-// Plan implements [feature.Planner].
 func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
 	return feature.Planned{Snapshot: k.Drained.EditSnapshot(s)}, nil
 }
 
-// drains are the feature.
 type drains struct {
 	*drain.Follower
 	node *feature.Node
 }
 
-// Drains returns the list of drained endpoints.
 func (d drains) Drains() *drain.Follower { return d.Follower }
 
-// AddTo implements [feature.Knower].
 func (d drains) AddTo(k *feature.Known) { k.Drained = d.List() }
 
 // Problems implements [feature.Reporter]: it returns why the list of drained endpoints cannot be used.
@@ -85,7 +80,6 @@ func (d drains) Notes() (out []model.Notice) {
 	return out
 }
 
-// Collectors implements [feature.Counter].
 func (d drains) Collectors() []prometheus.Collector {
 	drained := scraped.Gauge("nftproxy_drained_endpoints", "Endpoints that the operator drains on this machine.")
 	usable := scraped.Gauge("nftproxy_drain_file_usable", "1 if the list of drained endpoints can be used, else 0; its last list stays in force, if one is known.")

@@ -34,7 +34,6 @@ var causes = map[syscall.Errno]failure{
 	syscall.EMFILE: noFiles, syscall.ENFILE: noFiles,
 }
 
-// causeOf returns why a port could not be opened.
 func causeOf(err error) failure {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -97,7 +96,6 @@ func list(ports []*port) string {
 	return terminal.List(parts, 5)
 }
 
-// problems describes the ports that cannot be opened.
 func (s *Server) problems() (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,7 +59,6 @@ func (p *port) close() {
 	}
 }
 
-// newServer returns a server that listens nowhere yet.
 func newServer(n *feature.Node, events recorder, limits descriptors.LocalhostLimits, sockets tcpproxy.Sockets) *Server {
 	s := &Server{
 		node: n, events: events, limits: limits, ports: make(map[model.Frontend]*port), closed: make(map[model.Frontend]*port),
@@ -178,7 +177,6 @@ func (s *Server) closePorts() {
 	}
 }
 
-// Counts is the state of a server, for metrics.
 type Counts struct {
 	tcpproxy.Counts
 	Listeners map[model.Family]int    // open ports
@@ -186,7 +184,6 @@ type Counts struct {
 	Failures  map[model.Family]uint64 // attempts to open a port that failed, since the start
 }
 
-// Counts returns the state.
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +211,6 @@ func (s *Server) Route(at model.Frontend, _ *net.TCPConn) (out tcpproxy.Route, r
 	return out, tcpproxy.Forwarded
 }
 
-// LogExceeded implements [tcpproxy.Router].
 func (s *Server) LogExceeded(e tcpproxy.Exceeded) {
 	limit := "the limit of one port"
 	if e.Whole {
@@ -224,7 +220,6 @@ func (s *Server) LogExceeded(e tcpproxy.Exceeded) {
 		"because", limit, "connections", e.Connections)
 }
 
-// LogFailure implements [tcpproxy.Router].
 func (s *Server) LogFailure(at model.Frontend, r *tcpproxy.Route, err error) {
 	s.node.ObjectLog.Debug("a connection to a NodePort on localhost failed", "address", tcpproxy.AddressOf(at), "service", s.portName(at),
 		"to", r.Servers[0].Address(), "error", err)
@@ -240,10 +235,8 @@ func (s *Server) portName(at model.Frontend) (name model.PortName) {
 	return name
 }
 
-// Kind makes the feature.
 type Kind struct{}
 
-// New implements [feature.Kind].
 func (Kind) New(n *feature.Node) feature.Feature {
 	if len(n.Config.Node.Localhost()) == 0 {
 		return nil
@@ -251,7 +244,6 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	return newServer(n, n.Events, descriptors.Localhost(), tcpproxy.Kernel{})
 }
 
-// FollowSync implements [feature.Observer].
 func (s *Server) FollowSync(f *feature.Sync) {
 	if f.Err == nil {
 		s.Update(f.Routes)
@@ -263,7 +255,6 @@ func (s *Server) Problems(time.Time) []model.Notice {
 	return feature.OfMachine(model.LocalhostPort, s.problems()...)
 }
 
-// Collectors implements [feature.Counter].
 func (s *Server) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{newCollector(s.Counts, s.node.Serving)}
 }

@@ -13,10 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
-// Kind makes the feature.
 type Kind struct{}
 
-// New implements [feature.Kind].
 func (Kind) New(*feature.Node) feature.Feature { return newSpare(heap{}, program{}) }
 
 // settledGC is the value of GOGC after the first sync: changes create little garbage,
@@ -77,7 +75,6 @@ func (m *spare) Noting(h http.Handler) http.Handler {
 	})
 }
 
-// FollowSync implements [feature.Observer].
 func (m *spare) FollowSync(s *feature.Sync) {
 	if s.Err != nil {
 		return

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// extent is a range of addresses.
 type extent struct{ from, to uintptr }
 
 // unmapProgram returns the pages of the program that only the start, or a rare command, has needed:
@@ -34,7 +33,6 @@ func unmapProgram() error {
 	return nil
 }
 
-// program is the memory of the program.
 type program struct{}
 
 func (program) free() { _ = unmapProgram() } // without it, the process only takes more memory

@@ -25,7 +25,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
-// Config has the settings of an engine.
 type Config struct {
 	// Servers are asked, in this order; none: the ones of the file ResolvConf.
 	Servers    []netip.AddrPort
@@ -82,7 +81,6 @@ type service struct {
 	tooMany       bool // names for this node
 }
 
-// NewEngine returns an engine without names.
 func NewEngine(c Config) *Engine {
 	e := &Engine{Config: c, lookups: newLookups(), unsaved: make(chan struct{}, 1)}
 	e.client = client{timeout: c.Timeout, room: make(chan struct{}, budget.NameQueries)}
@@ -290,10 +288,8 @@ func (e *Engine) announce(n *entry, changed bool) {
 	}
 }
 
-// resolvConf names the servers of DNS of this machine.
 const resolvConf = "/etc/resolv.conf"
 
-// Kind makes the feature.
 type Kind struct{}
 
 // New implements [feature.Kind]. Only files have names of servers: an author of Services of an API server could make every node
@@ -325,7 +321,6 @@ func (e *Engine) FollowSync(s *feature.Sync) {
 	}
 }
 
-// Collectors implements [feature.Counter].
 func (e *Engine) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		e.lookups,
@@ -346,7 +341,6 @@ func newLookups() *prometheus.CounterVec {
 	}, []string{"result"})
 }
 
-// Leaves implements [feature.Leaver].
 func (Kind) Leaves() []feature.Leftover {
 	return []feature.Leftover{{
 		Name: "names", What: "`names.json` in the runtime directory, without a state directory: the last answers of DNS",

@@ -23,7 +23,6 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-// Status is what is known about a name.
 type Status struct {
 	Name    string
 	Records bool // SRV

@@ -9,7 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
-// failureTime is how often failing endpoints are looked for, for events.
 const failureTime = 5 * time.Second
 
 // followFailures writes events about endpoints that fail sampled connections, until ctx ends.

@@ -38,7 +38,6 @@ type maker interface {
 	Room() (network, programs int)
 }
 
-// Result is the known health of an endpoint.
 type Result = model.CheckResult
 
 // Transition is a change of the health of an endpoint of a Service.

@@ -15,10 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
 )
 
-// Kind makes the feature.
 type Kind struct{}
 
-// New implements [feature.Kind].
 func (Kind) New(n *feature.Node) feature.Feature { return newEngine(n, machine{n}, n.Log) }
 
 // machine makes checks from this machine.
@@ -32,7 +30,6 @@ func (m machine) Room() (network, programs int) {
 	return descriptors.Checks(len(m.node.Config.Node.Localhost()) > 0)
 }
 
-// Collectors implements [feature.Counter].
 func (e *Engine) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{e.metrics.total, e.metrics.transitions, e.metrics.duration, newCollector(e)}
 }
@@ -66,7 +63,6 @@ func (e *Engine) tell(all []Transition) {
 	}
 }
 
-// metrics are counted when checks end.
 type metrics struct {
 	total, transitions *prometheus.CounterVec
 	duration           *prometheus.HistogramVec
@@ -101,7 +97,6 @@ func (m *metrics) countCheck(t model.CheckType, took time.Duration, err error) {
 	m.duration.WithLabelValues(t.String()).Observe(took.Seconds())
 }
 
-// countTransition counts an endpoint whose health has changed.
 func (m *metrics) countTransition(healthy bool) {
 	to := "failing"
 	if healthy {

@@ -42,7 +42,6 @@ func (q *queue) Pop() any {
 
 const notQueued = -1
 
-// schedule sets when something is due for a target.
 func (e *Engine) schedule(t *target, due time.Time) {
 	t.due = due
 	if t.at == notQueued {
@@ -53,7 +52,6 @@ func (e *Engine) schedule(t *target, due time.Time) {
 	e.wakeFor(due)
 }
 
-// unschedule forgets when something is due for a target.
 func (e *Engine) unschedule(t *target) {
 	if t.at != notQueued {
 		heap.Remove(&e.queue, t.at)

@@ -24,7 +24,6 @@ func frontendOf(client *net.TCPConn) (at model.Frontend, ok bool) {
 	return model.Frontend{Address: dialled.Addr(), Protocol: model.TCP, Port: dialled.Port()}, err == nil
 }
 
-// Route implements [tcpproxy.Router].
 func (s *Server) Route(at model.Frontend, client *net.TCPConn) (out tcpproxy.Route, refused tcpproxy.Result) {
 	r, ok := s.node.Serving().Relay(at)
 	left := hops(client)
@@ -44,13 +43,11 @@ func (s *Server) Route(at model.Frontend, client *net.TCPConn) (out tcpproxy.Rou
 	return out, tcpproxy.Forwarded
 }
 
-// LogExceeded implements [tcpproxy.Router].
 func (s *Server) LogExceeded(e tcpproxy.Exceeded) {
 	s.proxy.Warn("the limit of relayed connections is reached: idle ones of the client with the most end for new ones", "connections", e.Connections,
 		"address", tcpproxy.AddressOf(e.At), "client", e.Victim)
 }
 
-// LogFailure implements [tcpproxy.Router].
 func (s *Server) LogFailure(at model.Frontend, r *tcpproxy.Route, err error) {
 	s.node.ObjectLog.Debug("a connection could not be relayed", "address", tcpproxy.AddressOf(at), "service", r.Service, "error", err)
 }

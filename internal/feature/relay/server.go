@@ -162,12 +162,10 @@ func (s *Server) Failure(f model.Family) string {
 	return fmt.Sprintf("over %s: %s; nftproxy tries again every 30 seconds", f, s.failures[f])
 }
 
-// Counts returns the numbers of relayed connections.
 func (s *Server) Counts() tcpproxy.Counts {
 	return s.proxy.Counts(tcpproxy.Forwarded, tcpproxy.Limited, tcpproxy.NoServer, tcpproxy.DialFailed, tcpproxy.NotRelayed, tcpproxy.Looped, tcpproxy.AcceptFailed)
 }
 
-// Kind makes the feature.
 type Kind struct{}
 
 // New implements [feature.Kind]. Only Services of files ask for a relay.
@@ -178,14 +176,12 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	return newServer(n, systemd.NewStore(), descriptors.Relay(len(n.Config.Node.Localhost()) > 0), tcpproxy.Kernel{})
 }
 
-// FollowSync implements [feature.Observer].
 func (s *Server) FollowSync(f *feature.Sync) {
 	if f.Err == nil {
 		s.Update(f.Routes)
 	}
 }
 
-// Problems implements [feature.Reporter].
 func (s *Server) Problems(now time.Time) (out []model.Notice) {
 	for _, f := range model.Families {
 		if text := s.Failure(f); text != "" {
@@ -203,7 +199,6 @@ type full struct {
 	text   string
 }
 
-// full returns the limits that are reached.
 func (s *Server) full(now time.Time) (out []full) {
 	for _, f := range s.proxy.Full(now) {
 		if f.At == (model.Frontend{}) {
@@ -235,7 +230,6 @@ func (s *Server) FullOf(name model.ServiceName, now time.Time) (out []string) {
 	return out
 }
 
-// Collectors implements [feature.Counter].
 func (s *Server) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{newCollector(s.Counts)}
 }
@@ -261,7 +255,6 @@ func newCollector(counts func() tcpproxy.Counts) prometheus.Collector {
 	}, open, total, closed, retried)
 }
 
-// Leaves implements [feature.Leaver].
 func (Kind) Leaves() []feature.Leftover {
 	return []feature.Leftover{
 		{

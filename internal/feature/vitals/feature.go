@@ -9,7 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
 )
 
-// Kind makes the feature.
 type Kind struct {
 	Links Links // nil: those of the kernel
 }
@@ -60,15 +59,12 @@ func (a *Actor) isVital(s *model.Service) bool {
 // ofNode are the Balances of a node.
 type ofNode struct{ *feature.Node }
 
-// Kept implements [balances].
 func (n ofNode) Kept() bool { return len(n.Serving().Kept()) > 0 }
 
-// Run implements [balances].
 func (ofNode) Run(ctx context.Context, program string, env []string) error {
 	return checker.RunProgram(ctx, []string{program}, env)
 }
 
-// Assess implements [balances].
 func (n ofNode) Assess(name model.ServiceName) (s State, service *model.Service) {
 	v := n.Serving().View(name)
 	if v == nil || !v.Service.Balance {

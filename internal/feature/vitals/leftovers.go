@@ -5,7 +5,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 )
 
-// Leaves implements [feature.Leaver].
 func (Kind) Leaves() []feature.Leftover {
 	return []feature.Leftover{
 		{

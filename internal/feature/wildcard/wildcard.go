@@ -35,7 +35,6 @@ type service struct {
 
 func newEngine(n *feature.Node) *Engine { return &Engine{node: n, needed: make(chan struct{})} }
 
-// Edit implements the interface of editors.
 func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -126,7 +125,6 @@ func (e *Engine) Problems(time.Time) (out []model.Notice) {
 	return out
 }
 
-// Kind makes the feature.
 type Kind struct{}
 
 // New implements [feature.Kind]. Only Services of files listen on addresses of interfaces.
@@ -137,7 +135,6 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	return newEngine(n)
 }
 
-// Plan implements [feature.Planner].
 func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
 	switch {
 	case !slices.ContainsFunc(s.Services, (*model.Service).NeedsAddresses):

@@ -36,21 +36,18 @@ type Collector struct {
 // New returns a collector of metrics. Scrapes call read concurrently. After an error, the first metric has no value, and the scrape logs why.
 func New(read func(Values) error, metrics ...Metric) *Collector { return &Collector{read, metrics} }
 
-// Describe implements [prometheus.Collector].
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, m := range c.metrics {
 		out <- m.desc
 	}
 }
 
-// Collect implements [prometheus.Collector].
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	if err := c.read(out); err != nil {
 		out <- prometheus.NewInvalidMetric(c.metrics[0].desc, err)
 	}
 }
 
-// Yes returns the value of a gauge that says whether something is so.
 func Yes(is bool) float64 {
 	if is {
 		return 1

@@ -31,7 +31,6 @@ type Checker interface {
 	Check(ctx context.Context) error
 }
 
-// Target is an endpoint to check.
 type Target struct {
 	Address  netip.AddrPort
 	Protocol model.Protocol // of the port, for types of check that fit several; zero: the usual one
@@ -84,7 +83,6 @@ type limited struct {
 	run   func(context.Context) error
 }
 
-// Check implements [Checker].
 func (l *limited) Check(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(ctx, l.check.Timeout)
 	defer cancel()
@@ -182,7 +180,6 @@ type limitedConn struct {
 	stop func() bool
 }
 
-// Close implements [net.Conn].
 func (c *limitedConn) Close() error {
 	c.stop()
 	return c.Conn.Close()

@@ -80,7 +80,6 @@ func (c *tcpCheck) run(ctx context.Context) error {
 	}
 }
 
-// unexpected returns the error for an answer without the expected text.
 func unexpected(want string, got []byte) error {
 	if len(got) == 0 {
 		return fmt.Errorf("expected %s, got nothing", quoted(want))
@@ -91,7 +90,6 @@ func unexpected(want string, got []byte) error {
 // maxQuoted is how much of a text is quoted, in bytes.
 const maxQuoted = 40
 
-// quoted returns the beginning of a text in quotes.
 func quoted(text string) string {
 	if len(text) > maxQuoted {
 		return fmt.Sprintf("%q...", text[:maxQuoted])
