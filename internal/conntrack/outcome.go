@@ -53,7 +53,8 @@ type Entry struct {
 	Sent, Received uint64
 }
 
-// Outcome returns the outcome of a TCP connection; nil: it has no entry.
+// Outcome returns the outcome of a TCP connection; nil: it has no entry. An entry that another program has deleted counts
+// as refused.
 func (e *Entry) Outcome() Outcome {
 	switch {
 	case e == nil:
@@ -62,19 +63,6 @@ func (e *Entry) Outcome() Outcome {
 		return Unanswered
 	}
 	return Answered
-}
-
-// OutcomesOf returns the outcomes of TCP connections. An entry that another program has deleted counts as refused.
-func (n Netlink) OutcomesOf(connections []Connection) ([]Outcome, error) {
-	entries, err := n.EntriesOf(connections)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Outcome, len(entries))
-	for i, e := range entries {
-		out[i] = e.Outcome()
-	}
-	return out, nil
 }
 
 // EntriesOf returns the entries of connections; nil: there is none.

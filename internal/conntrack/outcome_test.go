@@ -29,7 +29,11 @@ func TestOutcomes(t *testing.T) {
 		}
 		x.add(zone{}, known...)
 		x.do(func() error {
-			got, err := Netlink{}.OutcomesOf(connections)
+			entries, err := Netlink{}.EntriesOf(connections)
+			var got []Outcome
+			for _, e := range entries {
+				got = append(got, e.Outcome())
+			}
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: %v, want %v", to[0], got, want)
 			}

@@ -16,7 +16,7 @@ import (
 
 // Traffic is the part of [traffic.Collector] that the documents need.
 type Traffic interface {
-	Await(context.Context, traffic.Query) traffic.Selection
+	Await(context.Context, traffic.Query, func(*traffic.Event) bool) traffic.Selection
 	Sums(time.Time, int, func(*traffic.Refused) bool) ([]traffic.Sum, map[string]uint64)
 	State() traffic.State
 }
@@ -36,7 +36,7 @@ func (o *observed) Observed(ctx context.Context, q *api.ObserveQuery) *api.Obser
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
-	found := o.Await(ctx, traffic.Query{After: q.After, Limit: q.Limit, Match: matcher(q, time.Now())})
+	found := o.Await(ctx, traffic.Query{After: q.After, Limit: q.Limit}, matcher(q, time.Now()))
 	now := time.Now()
 	out.Time, out.Next, out.Missed = now, found.Next, found.Missed
 	state := o.observing(now)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/words"
@@ -20,23 +21,35 @@ type Source interface {
 	Close() error
 }
 
+// Node is the machine whose rules log, and what it serves.
+type Node interface {
+	// Open begins to read what rules log.
+	Open() (Source, error)
+	// PortOf returns the service port of a frontend; false: none has it. Holder returns the
+	// Service that has an address; its cost may grow with the number of Services.
+	PortOf(model.Frontend) (model.PortName, bool)
+	Holder(netip.Addr) (model.ServiceName, bool)
+	IsBalance(model.ServiceName) bool
+	// Logs reports whether events get a line in the log.
+	Logs(model.Outcome) bool
+}
+
+// Kernel is the part of connection tracking that outcomes follow from.
+type Kernel interface {
+	// EntriesOf returns the entries of connections; nil: there is none.
+	EntriesOf([]conntrack.Connection) ([]*conntrack.Entry, error)
+	// CountsBytes reports whether entries have bytes.
+	CountsBytes() bool
+}
+
 // Config has what a [Collector] needs.
 type Config struct {
-	// Open begins to read what rules log.
-	Open func() (Source, error)
-	// Named returns the service port of a frontend; false: none has it. Holder returns the
-	// Service that has an address; its cost may grow with the number of Services.
-	Named  func(model.Frontend) (model.PortName, bool)
-	Holder func(netip.Addr) (model.ServiceName, bool)
-	Log    *slog.Logger
-	// Words returns the words for a Service; nil: the ones of Kubernetes.
-	Words func(model.ServiceName) words.Vocabulary
+	Node Node
+	Log  *slog.Logger
 	// Samples, if set, gets the samples of connections that are served.
 	Samples *Samples
 	// Connections, if set, follows connections that are served.
 	Connections *Connections
-	// Logged selects the events that get a line in the log; nil: none.
-	Logged func(model.Outcome) bool
 }
 
 // State is the state of a collector.
@@ -87,7 +100,7 @@ type Collector struct {
 
 // NewCollector returns a collector that reads nothing yet.
 func NewCollector(c Config) *Collector {
-	return &Collector{Log: NewLog(), config: c, holders: holders{find: c.Holder}, now: State{Events: make(map[string]uint64)}}
+	return &Collector{Log: NewLog(), config: c, holders: holders{node: c.Node}, now: State{Events: make(map[string]uint64)}}
 }
 
 // State returns the present state. It is safe for concurrent use.
@@ -150,7 +163,7 @@ func (c *Collector) failed(err error, pause time.Duration) {
 
 // read reads until there is an error, or ctx ends. begun reports that it could open the source.
 func (c *Collector) read(ctx context.Context) (begun bool, err error) {
-	from, err := c.config.Open()
+	from, err := c.config.Node.Open()
 	if err != nil {
 		return false, err
 	}
@@ -206,12 +219,8 @@ func (c *Collector) take(n *nflog.Event) {
 func (c *Collector) emit(e *Event) {
 	c.Add(e)
 	c.count(e.Reason)
-	if c.config.Logged != nil && c.config.Logged(e.Outcome) {
-		in := words.Kubernetes
-		if c.config.Words != nil {
-			in = c.config.Words(e.Service.Service)
-		}
-		logEvent(c.config.Log, e, in)
+	if node := c.config.Node; node.Logs(e.Outcome) {
+		logEvent(c.config.Log, e, words.Of(node.IsBalance(e.Service.Service)))
 	}
 }
 
@@ -254,7 +263,7 @@ func (c *Collector) count(reason string) {
 
 // portOf returns the service port that a client has dialled.
 func (c *Collector) portOf(p model.Protocol, dialled netip.AddrPort) (model.PortName, bool) {
-	return c.config.Named(model.Frontend{Address: dialled.Addr(), Protocol: p, Port: dialled.Port()})
+	return c.config.Node.PortOf(model.Frontend{Address: dialled.Addr(), Protocol: p, Port: dialled.Port()})
 }
 
 // serviceOf names the service port of an event, or the Service that has its address.

@@ -57,38 +57,47 @@ var (
 // fixture is a collector whose sources are opened when a test gives one.
 type fixture struct {
 	*traffic.Collector
+	*node
+	log strings.Builder
+}
+
+// node serves one Service, and logs all events.
+type node struct {
 	open     chan any // a source, or an error
-	log      strings.Builder
 	searches int
 }
 
+func (n *node) Open() (traffic.Source, error) {
+	switch v := (<-n.open).(type) {
+	case error:
+		return nil, v
+	case *source:
+		return v, nil
+	}
+	return nil, errors.New("the end")
+}
+
+func (n *node) PortOf(f model.Frontend) (model.PortName, bool) {
+	return webHTTP, f == model.Frontend{Address: netip.MustParseAddr("10.96.0.10"), Protocol: model.TCP, Port: 80}
+}
+
+func (n *node) Holder(a netip.Addr) (model.ServiceName, bool) {
+	n.searches++
+	return web, a == netip.MustParseAddr("10.96.0.10")
+}
+
+func (n *node) IsBalance(model.ServiceName) bool { return false }
+func (n *node) Logs(model.Outcome) bool          { return true }
+
 func newFixture() *fixture {
-	f := &fixture{open: make(chan any)}
+	f := &fixture{node: &node{open: make(chan any)}}
 	log := slog.New(slog.NewTextHandler(&f.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
 	}}))
-	f.Collector = traffic.NewCollector(traffic.Config{
-		Open: func() (traffic.Source, error) {
-			switch v := (<-f.open).(type) {
-			case error:
-				return nil, v
-			case *source:
-				return v, nil
-			}
-			return nil, errors.New("the end")
-		},
-		Named: func(f model.Frontend) (model.PortName, bool) {
-			return webHTTP, f == model.Frontend{Address: netip.MustParseAddr("10.96.0.10"), Protocol: model.TCP, Port: 80}
-		},
-		Holder: func(a netip.Addr) (model.ServiceName, bool) {
-			f.searches++
-			return web, a == netip.MustParseAddr("10.96.0.10")
-		},
-		Log: log, Logged: func(model.Outcome) bool { return true },
-	})
+	f.Collector = traffic.NewCollector(traffic.Config{Node: f.node, Log: log})
 	return f
 }
 
@@ -128,7 +137,7 @@ func TestCollector(t *testing.T) {
 		cancel()
 		<-ended
 		var got []string
-		for _, e := range f.Select(traffic.Query{Limit: 9}).Events {
+		for _, e := range f.Select(traffic.Query{Limit: 9}, nil).Events {
 			got = append(got, fmt.Sprintf("%.10q %s %s", e.Reason, e.Dialled, e.Service))
 		}
 		want := []string{`"denied" 10.96.0.10:80 shop/web:http`, `"unknown-po" 10.96.0.10:81 shop/web`, `"unused-add" 10.96.0.99:80 /`, `"hello\x1b[2Jx" 10.96.0.99:80 /`}

@@ -59,10 +59,7 @@ type dialled struct {
 // Connections follows connections to endpoints, from the first packet to the outcome and the
 // end. It is safe for concurrent use.
 type Connections struct {
-	// entries asks the kernel.
-	entries func([]conntrack.Connection) ([]*conntrack.Entry, error)
-	// counts reports whether entries have bytes.
-	counts func() bool
+	kernel Kernel
 	log    *slog.Logger
 
 	mu      sync.Mutex
@@ -77,9 +74,9 @@ type Connections struct {
 }
 
 // NewConnections returns a collection without connections. It asks for entries, of connections that
-// have ended as they should only if counts reports that these have bytes.
-func NewConnections(entries func([]conntrack.Connection) ([]*conntrack.Entry, error), counts func() bool, log *slog.Logger) *Connections {
-	return &Connections{entries: entries, counts: counts, log: log, open: make(map[ends]*followed), dialled: make(map[dialledFrom]dialled), more: make(chan struct{}, 1)}
+// have ended as they should only if these have bytes.
+func NewConnections(k Kernel, log *slog.Logger) *Connections {
+	return &Connections{kernel: k, log: log, open: make(map[ends]*followed), dialled: make(map[dialledFrom]dialled), more: make(chan struct{}, 1)}
 }
 
 // Skipped returns how many connections were not followed, because too many were open.
@@ -199,12 +196,12 @@ func (s *Connections) judge(now time.Time, emit func(*Event)) (others bool) {
 
 // ask returns the entries of connections; nil: there is none, or it would say nothing new.
 func (s *Connections) ask(due []*followed) ([]*conntrack.Entry, error) {
-	connections, at := s.unknown(due, s.counts())
+	connections, at := s.unknown(due, s.kernel.CountsBytes())
 	out := make([]*conntrack.Entry, len(due))
 	if len(connections) == 0 {
 		return out, nil
 	}
-	found, err := s.entries(connections)
+	found, err := s.kernel.EntriesOf(connections)
 	for i, e := range found {
 		out[at[i]] = e
 	}

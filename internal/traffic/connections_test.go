@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,20 +42,20 @@ type course struct {
 
 func newCourse() *course {
 	c := &course{}
-	c.Connections = NewConnections(func(of []conntrack.Connection) ([]*conntrack.Entry, error) {
-		c.asked += len(of)
-		if during := c.during; during != nil {
-			c.during = nil
-			during()
-		}
-		out := make([]*conntrack.Entry, len(of))
-		for i := range out {
-			out[i] = c.entry
-		}
-		return out, c.err
-	}, func() bool { return c.counts }, slog.New(slog.DiscardHandler))
+	c.Connections = NewConnections(c, slog.New(slog.DiscardHandler))
 	return c
 }
+
+func (c *course) EntriesOf(of []conntrack.Connection) ([]*conntrack.Entry, error) {
+	c.asked += len(of)
+	if during := c.during; during != nil {
+		c.during = nil
+		during()
+	}
+	return slices.Repeat([]*conntrack.Entry{c.entry}, len(of)), c.err
+}
+
+func (c *course) CountsBytes() bool { return c.counts }
 
 // after lets a time pass and returns whether connections are still open.
 func (c *course) after(d time.Duration) bool {
@@ -263,14 +264,7 @@ func TestFollowedHaveALimit(t *testing.T) {
 // its messages and asking the kernel.
 func BenchmarkConnection(b *testing.B) {
 	f := newCourse()
-	entry := &conntrack.Entry{Flow: conntrack.Flow{Answered: true}}
-	f.Connections.entries = func(of []conntrack.Connection) ([]*conntrack.Entry, error) {
-		out := make([]*conntrack.Entry, len(of))
-		for i := range out {
-			out[i] = entry
-		}
-		return out, nil
-	}
+	f.entry = &conntrack.Entry{Flow: conntrack.Flow{Answered: true}}
 	log, port := NewLog(), samplePort("web")
 	n := 0
 	for b.Loop() {

@@ -17,7 +17,7 @@ const (
 
 // holders remembers which Services have which addresses. It is not safe for concurrent use.
 type holders struct {
-	find     func(netip.Addr) (model.ServiceName, bool)
+	node     Node
 	known    map[netip.Addr]held
 	searched time.Time
 }
@@ -36,7 +36,7 @@ func (h *holders) of(a netip.Addr, now time.Time) (model.ServiceName, bool) {
 		return model.ServiceName{}, false
 	}
 	h.searched = now
-	name, ok := h.find(a)
+	name, ok := h.node.Holder(a)
 	if h.known == nil || len(h.known) >= maxHolders {
 		h.known = make(map[netip.Addr]held)
 	}

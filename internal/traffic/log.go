@@ -42,7 +42,6 @@ type Query struct {
 	// Limit ones. A number that no event has yet is of an earlier process: all are returned.
 	After uint64
 	Limit int
-	Match func(*Event) bool // nil: all
 }
 
 // Selection answers a query.
@@ -54,14 +53,14 @@ type Selection struct {
 	Missed uint64
 }
 
-// Select returns events.
-func (l *Log) Select(q Query) Selection {
+// Select returns events that match; nil: all do.
+func (l *Log) Select(q Query, match func(*Event) bool) Selection {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.selected(q)
+	return l.selected(q, match)
 }
 
-func (l *Log) selected(q Query) (s Selection) {
+func (l *Log) selected(q Query, match func(*Event) bool) (s Selection) {
 	oldest := uint64(1)
 	if l.last > Capacity {
 		oldest = l.last - Capacity + 1
@@ -69,7 +68,7 @@ func (l *Log) selected(q Query) (s Selection) {
 	s.Next = l.last
 	if q.After == 0 {
 		for n := l.last; n >= oldest && len(s.Events) < q.Limit; n-- {
-			if e := &l.ring[n%Capacity]; q.Match == nil || q.Match(e) {
+			if e := &l.ring[n%Capacity]; match == nil || match(e) {
 				s.Events = append(s.Events, *e)
 			}
 		}
@@ -84,7 +83,7 @@ func (l *Log) selected(q Query) (s Selection) {
 		s.Missed, from = oldest-from, oldest
 	}
 	for n := from; n <= l.last; n++ {
-		if e := &l.ring[n%Capacity]; q.Match != nil && !q.Match(e) {
+		if e := &l.ring[n%Capacity]; match != nil && !match(e) {
 			continue
 		}
 		if len(s.Events) == q.Limit {
@@ -97,13 +96,13 @@ func (l *Log) selected(q Query) (s Selection) {
 }
 
 // Await returns events as soon as there are any, or none when ctx ends.
-func (l *Log) Await(ctx context.Context, q Query) Selection {
+func (l *Log) Await(ctx context.Context, q Query, match func(*Event) bool) Selection {
 	if q.Limit == 0 {
-		return l.Select(q)
+		return l.Select(q, match)
 	}
 	for {
 		l.mu.Lock()
-		s := l.selected(q)
+		s := l.selected(q, match)
 		if len(s.Events) > 0 || s.Missed > 0 || ctx.Err() != nil {
 			l.mu.Unlock()
 			return s

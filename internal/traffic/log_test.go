@@ -39,27 +39,28 @@ func TestSelect(t *testing.T) {
 		name         string
 		events       int
 		query        traffic.Query
+		match        func(*traffic.Event) bool
 		want         []uint64
 		next, missed uint64
 	}{
-		{"empty", 0, traffic.Query{Limit: 3}, nil, 0, 0},
-		{"newest", 5, traffic.Query{Limit: 3}, []uint64{3, 4, 5}, 5, 0},
-		{"no room", 5, traffic.Query{}, nil, 5, 0},
-		{"newest that match", 6, traffic.Query{Limit: 2, Match: odd}, []uint64{3, 5}, 6, 0},
-		{"after", 5, traffic.Query{After: 2, Limit: 9}, []uint64{3, 4, 5}, 5, 0},
-		{"after the last", 5, traffic.Query{After: 5, Limit: 9}, nil, 5, 0},
-		{"after, the first", 5, traffic.Query{After: 1, Limit: 2}, []uint64{2, 3}, 3, 0},
-		{"after, none matches", 4, traffic.Query{After: 3, Limit: 2, Match: odd}, nil, 4, 0},
-		{"of an earlier process", 2, traffic.Query{After: 700, Limit: 9}, []uint64{1, 2}, 2, 0},
-		{"gone", many, traffic.Query{After: 3, Limit: 2}, []uint64{11, 12}, 12, 7},
-		{"not gone", many, traffic.Query{After: 10, Limit: 1}, []uint64{11}, 11, 0},
+		{"empty", 0, traffic.Query{Limit: 3}, nil, nil, 0, 0},
+		{"newest", 5, traffic.Query{Limit: 3}, nil, []uint64{3, 4, 5}, 5, 0},
+		{"no room", 5, traffic.Query{}, nil, nil, 5, 0},
+		{"newest that match", 6, traffic.Query{Limit: 2}, odd, []uint64{3, 5}, 6, 0},
+		{"after", 5, traffic.Query{After: 2, Limit: 9}, nil, []uint64{3, 4, 5}, 5, 0},
+		{"after the last", 5, traffic.Query{After: 5, Limit: 9}, nil, nil, 5, 0},
+		{"after, the first", 5, traffic.Query{After: 1, Limit: 2}, nil, []uint64{2, 3}, 3, 0},
+		{"after, none matches", 4, traffic.Query{After: 3, Limit: 2}, odd, nil, 4, 0},
+		{"of an earlier process", 2, traffic.Query{After: 700, Limit: 9}, nil, []uint64{1, 2}, 2, 0},
+		{"gone", many, traffic.Query{After: 3, Limit: 2}, nil, []uint64{11, 12}, 12, 7},
+		{"not gone", many, traffic.Query{After: 10, Limit: 1}, nil, []uint64{11}, 11, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := traffic.NewLog()
 			for i := range c.events {
 				l.Add(event(i, "denied", time.Now()))
 			}
-			s := l.Select(c.query)
+			s := l.Select(c.query, c.match)
 			if !slices.Equal(numbers(s), c.want) || s.Next != c.next || s.Missed != c.missed {
 				t.Errorf("%d, next %d, missed %d; want %d, %d, %d", numbers(s), s.Next, s.Missed, c.want, c.next, c.missed)
 			}
@@ -78,8 +79,8 @@ func TestAwait(t *testing.T) {
 		l := traffic.NewLog()
 		l.Add(event(1, "denied", time.Now()))
 		answer := make(chan traffic.Selection)
-		q := traffic.Query{After: 1, Limit: 9, Match: func(e *traffic.Event) bool { return e.Reason == "rate" }}
-		go func() { answer <- l.Await(t.Context(), q) }()
+		isRate := func(e *traffic.Event) bool { return e.Reason == "rate" }
+		go func() { answer <- l.Await(t.Context(), traffic.Query{After: 1, Limit: 9}, isRate) }()
 		synctest.Wait()
 		l.Add(event(2, "denied", time.Now()))
 		synctest.Wait()
@@ -95,7 +96,7 @@ func TestAwait(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begun := time.Now()
-		if s := l.Await(ctx, traffic.Query{After: 3, Limit: 1}); len(s.Events) > 0 || s.Next != 3 || time.Since(begun) != time.Second {
+		if s := l.Await(ctx, traffic.Query{After: 3, Limit: 1}, nil); len(s.Events) > 0 || s.Next != 3 || time.Since(begun) != time.Second {
 			t.Errorf("%+v after %v", s, time.Since(begun))
 		}
 	})

@@ -46,11 +46,9 @@ type served struct {
 
 // Samples finds the outcomes of sampled connections. It is safe for concurrent use.
 type Samples struct {
-	// outcomes asks the kernel.
-	outcomes func([]conntrack.Connection) ([]conntrack.Outcome, error)
-	log      *slog.Logger
-	// Judged, if set before Run, receives each outcome of an endpoint with the time of the sample.
-	Judged func(netip.AddrPort, conntrack.Outcome, time.Time)
+	kernel Kernel
+	judge  Judge
+	log    *slog.Logger
 
 	mu      sync.Mutex
 	waiting []*sample                  // oldest first
@@ -63,10 +61,15 @@ type Samples struct {
 	failed bool // the last question to the kernel; only Run uses it
 }
 
+// Judge learns from each outcome of an endpoint, with the time of the sample.
+type Judge interface {
+	Judge(endpoint netip.AddrPort, o conntrack.Outcome, at time.Time)
+}
+
 // NewSamples returns a collection without samples.
-func NewSamples(outcomes func([]conntrack.Connection) ([]conntrack.Outcome, error), log *slog.Logger) *Samples {
+func NewSamples(k Kernel, j Judge, log *slog.Logger) *Samples {
 	return &Samples{
-		outcomes: outcomes, log: log, of: make(map[netip.AddrPort]*sample), counts: make(map[served]*outcomeCounts), totals: make(totals), more: make(chan struct{}, 1),
+		kernel: k, judge: j, log: log, of: make(map[netip.AddrPort]*sample), counts: make(map[served]*outcomeCounts), totals: make(totals), more: make(chan struct{}, 1),
 	}
 }
 
@@ -107,7 +110,7 @@ func (s *Samples) missed(lost uint64) {
 }
 
 // Run judges samples until ctx ends. It sleeps while there are none.
-func (s *Samples) Run(ctx context.Context) { judgeAll(ctx, s.more, s.judge) }
+func (s *Samples) Run(ctx context.Context) { judgeAll(ctx, s.more, s.judgeDue) }
 
 // judgeAll calls judge when there is more, and again as long as others wait, until ctx ends.
 func judgeAll(ctx context.Context, more <-chan struct{}, judge func(time.Time) (others bool)) {
@@ -127,9 +130,9 @@ func judgeAll(ctx context.Context, more <-chan struct{}, judge func(time.Time) (
 	}
 }
 
-// judge finds the outcomes of the samples that have waited long enough, and reports whether
+// judgeDue finds the outcomes of the samples that have waited long enough, and reports whether
 // others wait.
-func (s *Samples) judge(now time.Time) (others bool) {
+func (s *Samples) judgeDue(now time.Time) (others bool) {
 	due := s.due(now)
 	connections := make([]conntrack.Connection, len(due))
 	for i := range due {
@@ -140,8 +143,8 @@ func (s *Samples) judge(now time.Time) (others bool) {
 		outcomes = s.ask(connections)
 	}
 	for i := range outcomes {
-		if s.Judged != nil && due[i].endpoint.IsValid() {
-			s.Judged(due[i].endpoint, outcomes[i], due[i].at)
+		if due[i].endpoint.IsValid() {
+			s.judge.Judge(due[i].endpoint, outcomes[i], due[i].at)
 		}
 	}
 	s.mu.Lock()
@@ -158,12 +161,17 @@ func (s *Samples) judge(now time.Time) (others bool) {
 }
 
 // ask asks the kernel, and logs the first of several errors in a row.
-func (s *Samples) ask(connections []conntrack.Connection) []conntrack.Outcome {
-	outcomes, err := s.outcomes(connections)
+func (s *Samples) ask(connections []conntrack.Connection) (outcomes []conntrack.Outcome) {
+	entries, err := s.kernel.EntriesOf(connections)
 	if err != nil && !s.failed {
 		s.log.Error("the outcome of connections is not known", "error", err)
 	}
-	s.failed = err != nil
+	if s.failed = err != nil; err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		outcomes = append(outcomes, e.Outcome())
+	}
 	return outcomes
 }
 

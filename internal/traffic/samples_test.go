@@ -27,7 +27,7 @@ func samplePort(name string) model.PortName {
 // samplesOf returns a collection whose kernel answers with the given outcomes, in turn.
 func samplesOf(t *testing.T, now time.Time, port model.PortName, endpoint string, outcomes ...conntrack.Outcome) *Samples {
 	t.Helper()
-	s := NewSamples(nil, nil)
+	s := NewSamples(nil, nil, nil)
 	fill(s, now, port, endpoint, outcomes...)
 	return s
 }
@@ -43,6 +43,28 @@ const (
 	refused    = conntrack.Refused
 	unanswered = conntrack.Unanswered
 )
+
+// outcomeKernel answers each question about a connection with one outcome.
+type outcomeKernel struct {
+	outcome conntrack.Outcome
+	err     error
+	asked   [][]conntrack.Connection
+	judged  []netip.AddrPort
+}
+
+func (k *outcomeKernel) EntriesOf(all []conntrack.Connection) ([]*conntrack.Entry, error) {
+	k.asked = append(k.asked, all)
+	entry := map[conntrack.Outcome]*conntrack.Entry{answered: {}, unanswered: {Flow: conntrack.Flow{Opening: true}}}[k.outcome]
+	return slices.Repeat([]*conntrack.Entry{entry}, len(all)), k.err
+}
+
+func (k *outcomeKernel) CountsBytes() bool { return false }
+
+func (k *outcomeKernel) Judge(to netip.AddrPort, _ conntrack.Outcome, _ time.Time) {
+	k.judged = append(k.judged, to)
+}
+
+func (k *outcomeKernel) samples() *Samples { return NewSamples(k, k, slog.New(slog.DiscardHandler)) }
 
 // TestFailures: 17.12. An endpoint fails when five samples in a row were not answered, or all of
 // at least three, until one is.
@@ -76,9 +98,7 @@ func TestFailures(t *testing.T) {
 // answer, and the next judgement came; not before.
 func TestFailuresAreKnownSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := NewSamples(func(all []conntrack.Connection) ([]conntrack.Outcome, error) {
-			return slices.Repeat([]conntrack.Outcome{unanswered}, len(all)), nil
-		}, slog.New(slog.DiscardHandler))
+		s := (&outcomeKernel{outcome: unanswered}).samples()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go s.Run(ctx)
@@ -134,18 +154,15 @@ func TestLostSamples(t *testing.T) {
 		"passed, messages missing": {unanswered, func(s *Samples) { s.pass(packetOf(client, endpoint)); s.missed(9) }, "unanswered"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewSamples(func(all []conntrack.Connection) ([]conntrack.Outcome, error) {
-				if want := (conntrack.Connection{Protocol: model.TCP, Client: client, Dialled: frontendEnd}); len(all) != 1 || all[0] != want {
-					t.Errorf("asked for %v, want %v", all, want)
-				}
-				return slices.Repeat([]conntrack.Outcome{c.entry}, len(all)), nil
-			}, slog.New(slog.DiscardHandler))
-			var judged []netip.AddrPort
-			s.Judged = func(to netip.AddrPort, _ conntrack.Outcome, _ time.Time) { judged = append(judged, to) }
+			k := &outcomeKernel{outcome: c.entry}
+			s := k.samples()
 			s.add(packetOf(client, frontendEnd), web)
 			c.more(s)
-			if s.judge(time.Now().Add(patience)); len(s.of) > 0 || len(s.waiting) > 0 {
+			if s.judgeDue(time.Now().Add(patience)); len(s.of) > 0 || len(s.waiting) > 0 {
 				t.Errorf("%d and %d samples are kept", len(s.of), len(s.waiting))
+			}
+			if want := [][]conntrack.Connection{{{Protocol: model.TCP, Client: client, Dialled: frontendEnd}}}; !cmp.Equal(k.asked, want, cmp.Comparer(func(a, b conntrack.Connection) bool { return a == b })) {
+				t.Errorf("asked for %v, want %v", k.asked, want)
 			}
 			got, dropped := "", 0
 			for _, total := range s.Totals() {
@@ -161,8 +178,8 @@ func TestLostSamples(t *testing.T) {
 			if n, _ := s.DroppedOf(web, time.Now()); got != c.want || n != dropped {
 				t.Errorf("%q, %d dropped, want %q", got, n, c.want)
 			}
-			if passed := c.want != "" && c.want != "dropped"; passed != slices.Equal(judged, []netip.AddrPort{endpoint}) {
-				t.Errorf("judged %v", judged)
+			if passed := c.want != "" && c.want != "dropped"; passed != slices.Equal(k.judged, []netip.AddrPort{endpoint}) {
+				t.Errorf("judged %v", k.judged)
 			}
 		})
 	}
@@ -172,7 +189,7 @@ func TestLostSamples(t *testing.T) {
 // endpoints do not.
 func TestDroppedConnections(t *testing.T) {
 	now := time.Now()
-	s := NewSamples(nil, nil)
+	s := NewSamples(nil, nil, nil)
 	add := func(name, dialled string, outcomes ...conntrack.Outcome) {
 		for _, o := range outcomes {
 			one := &sample{at: now, port: samplePort(name), Connection: conntrack.Connection{Dialled: netip.MustParseAddrPort(dialled)}}
@@ -205,10 +222,8 @@ func TestDroppedConnections(t *testing.T) {
 func TestSamplesByMessages(t *testing.T) {
 	client, endpoint := netip.MustParseAddrPort("192.0.2.7:4711"), netip.MustParseAddrPort("10.1.2.2:8081")
 	for _, passage := range []string{model.SamplePrefix, model.ConnectionPrefix} {
-		s := NewSamples(nil, nil)
-		c := NewCollector(Config{Samples: s, Connections: newCourse().Connections, Named: func(f model.Frontend) (model.PortName, bool) {
-			return samplePort("web"), f.Address == frontendEnd.Addr()
-		}})
+		s := NewSamples(nil, nil, nil)
+		c := NewCollector(Config{Samples: s, Connections: newCourse().Connections, Node: oneFrontend{}})
 		take := func(prefix string, from, to netip.AddrPort) {
 			n := packetOf(from, to)
 			n.Prefix = []byte(prefix)
@@ -273,28 +288,24 @@ func TestFailuresTogether(t *testing.T) {
 // for others if the kernel does not answer.
 func TestSamplesWait(t *testing.T) {
 	now := time.Now()
-	var asked [][]conntrack.Connection
-	var err error
-	s := NewSamples(func(c []conntrack.Connection) ([]conntrack.Outcome, error) {
-		asked = append(asked, c)
-		return make([]conntrack.Outcome, len(c)), err
-	}, slog.New(slog.DiscardHandler))
+	k := new(outcomeKernel)
+	s := k.samples()
 	s.waiting = []*sample{{at: now.Add(-patience)}, {at: now.Add(-patience / 2)}}
-	if !s.judge(now) || len(asked) != 1 || len(asked[0]) != 1 {
-		t.Fatalf("asked %v, want the first one", asked)
+	if !s.judgeDue(now) || len(k.asked) != 1 || len(k.asked[0]) != 1 {
+		t.Fatalf("asked %v, want the first one", k.asked)
 	}
-	if err = errors.New("no memory"); !s.judge(now) || len(asked) != 1 {
-		t.Fatalf("asked %v although none is due", asked)
+	if k.err = errors.New("no memory"); !s.judgeDue(now) || len(k.asked) != 1 {
+		t.Fatalf("asked %v although none is due", k.asked)
 	}
-	if s.judge(now.Add(patience)) || len(asked) != 2 {
-		t.Fatalf("asked %v, want the second one", asked)
+	if s.judgeDue(now.Add(patience)) || len(k.asked) != 2 {
+		t.Fatalf("asked %v, want the second one", k.asked)
 	}
 }
 
 // TestTotalsAreFew: Services beyond a limit are counted together.
 func TestTotalsAreFew(t *testing.T) {
 	now := time.Now()
-	s := NewSamples(nil, nil)
+	s := NewSamples(nil, nil, nil)
 	for i := range budget.SampledServices + 2 {
 		fill(s, now, samplePort(fmt.Sprint("web-", i)), "10.1.2.2:8081", answered)
 	}
@@ -323,7 +334,7 @@ func TestFailuresOfOneClient(t *testing.T) {
 		"one, and several":           {[]string{"192.0.2.1>10.1.2.2 x3", "192.0.2.2>10.1.2.3 x2", "192.0.2.1>10.1.2.3"}, "1 true, 1 false"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewSamples(nil, nil)
+			s := NewSamples(nil, nil, nil)
 			for _, f := range c.fails {
 				ends, how, _ := strings.Cut(f, " ")
 				client, endpoint, _ := strings.Cut(ends, ">")
@@ -347,4 +358,11 @@ func TestFailuresOfOneClient(t *testing.T) {
 			}
 		})
 	}
+}
+
+// oneFrontend serves [frontendEnd].
+type oneFrontend struct{ Node }
+
+func (oneFrontend) PortOf(f model.Frontend) (model.PortName, bool) {
+	return samplePort("web"), f.Address == frontendEnd.Addr()
 }

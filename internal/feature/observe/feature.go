@@ -16,7 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/traffic"
-	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // Kind makes the feature.
@@ -30,40 +29,51 @@ func (Kind) New(n *feature.Node) feature.Feature {
 	}
 	o := &observer{node: n}
 	if level.Failures() {
-		o.samples = traffic.NewSamples(conntrack.Netlink{}.OutcomesOf, n.Log)
-		o.samples.Judged = o.tellChecks
+		o.samples = traffic.NewSamples(tracking{}, o, n.Log)
 	}
 	o.collector = traffic.NewCollector(traffic.Config{
-		Open: func() (traffic.Source, error) {
-			r, err := nflog.Open(level.Group)
-			if err != nil {
-				return nil, err // a nil reader is not a nil source
-			}
-			return r, nil
-		},
-		Named:       func(f model.Frontend) (model.PortName, bool) { return n.Serving().PortOf(f) },
-		Holder:      func(a netip.Addr) (model.ServiceName, bool) { return n.Serving().Holder(a) },
-		Words:       func(name model.ServiceName) words.Vocabulary { return words.Of(n.Serving().IsBalance(name)) },
-		Samples:     o.samples,
-		Connections: traffic.NewConnections(conntrack.Netlink{}.EntriesOf, host.System("").CountsBytes, n.Log),
-		Logged:      logged(n.Config.Own.LogConnections),
-		Log:         n.Log,
+		Node: logger{n}, Samples: o.samples, Connections: traffic.NewConnections(tracking{}, n.Log), Log: n.Log,
 	})
 	return o
 }
 
-// logged returns which outcomes have a line in the log; nil: none.
-func logged(value string) func(model.Outcome) bool {
-	switch value {
-	case config.LogRefused:
-		return func(o model.Outcome) bool { return o == model.RefusedByRules }
-	case config.LogFailed:
-		return model.Outcome.Failed
-	case config.LogAll:
-		return func(model.Outcome) bool { return true }
-	}
-	return nil
+// tracking is the connection tracking of this machine.
+type tracking struct {
+	conntrack.Netlink
+	host.System
 }
+
+// logger implements [traffic.Node].
+type logger struct{ *feature.Node }
+
+// Open implements [traffic.Node].
+func (l logger) Open() (traffic.Source, error) {
+	r, err := nflog.Open(l.Config.Node.Observe.Group)
+	if err != nil {
+		return nil, err // a nil reader is not a nil source
+	}
+	return r, nil
+}
+
+// Logs implements [traffic.Node].
+func (l logger) Logs(o model.Outcome) bool {
+	switch l.Config.Own.LogConnections {
+	case config.LogRefused:
+		return o == model.RefusedByRules
+	case config.LogFailed:
+		return o.Failed()
+	}
+	return l.Config.Own.LogConnections == config.LogAll
+}
+
+// PortOf implements [traffic.Node].
+func (l logger) PortOf(f model.Frontend) (model.PortName, bool) { return l.Serving().PortOf(f) }
+
+// Holder implements [traffic.Node].
+func (l logger) Holder(a netip.Addr) (model.ServiceName, bool) { return l.Serving().Holder(a) }
+
+// IsBalance implements [traffic.Node].
+func (l logger) IsBalance(name model.ServiceName) bool { return l.Serving().IsBalance(name) }
 
 // observer is the feature. It does nothing where the kernel turned out to log nothing.
 type observer struct {
@@ -96,8 +106,8 @@ func (o *observer) Run(ctx context.Context) {
 	}
 }
 
-// tellChecks has passive health checks learn from the outcome of a sampled connection to an endpoint.
-func (o *observer) tellChecks(to netip.AddrPort, outcome conntrack.Outcome, at time.Time) {
+// Judge implements [traffic.Judge]: passive health checks learn from the outcome of a sampled connection to an endpoint.
+func (o *observer) Judge(to netip.AddrPort, outcome conntrack.Outcome, at time.Time) {
 	checks := feature.Find[interface {
 		Sampled(to netip.AddrPort, failure string, at time.Time)
 	}](o.node.Features)
