@@ -50,16 +50,22 @@ func newNode(ns *netlab.Namespace, record *agent.Record) (*node, error) {
 	n.applier = apply.New(n.conn, log)
 	n.applier.Observer = observer{node: n}
 	n.agent = agent.New(agent.Config{
-		Load:        func() (*model.Update, error) { return n.next, nil },
-		Node:        config(),
-		Applier:     n.applier,
-		Resume:      record,
-		AffinityUse: n.conn.AffinityUse,
-		Observers:   []func(*agent.Sync){n.observe},
-		Log:         log,
+		Source:    n,
+		Node:      config(),
+		Applier:   n.applier,
+		Resume:    record,
+		Affinity:  n.conn,
+		Observers: []func(*agent.Sync){n.observe},
+		Log:       log,
 	})
 	return n, nil
 }
+
+// Await implements [agent.Source].
+func (n *node) Await(context.Context) error { return nil }
+
+// Load implements [agent.Source].
+func (n *node) Load() (*model.Update, error) { return n.next, nil }
 
 // start begins with an update from nothing. It returns the outcome and how long
 // the update took.

@@ -46,7 +46,7 @@ func (f *affinity) checkUse() {
 			return
 		}
 		defer f.looking.Unlock()
-		maps, err := f.agent.AffinityUse()
+		maps, err := f.agent.Affinity.AffinityUse()
 		if err != nil {
 			f.agent.Log.Error("cannot read the use of the affinity maps", "error", err)
 			return

@@ -23,23 +23,16 @@ import (
 
 // Config has the parts and settings of an agent.
 type Config struct {
-	// Await blocks until Load may be called. Nil means immediately.
-	Await func(context.Context) error
-	// Load returns the changes of the source since the last call. After an error
-	// the rules stay unchanged until the source changes again, except for the changes
-	// of an update beside the error.
-	Load func() (*model.Update, error)
-	Node model.Config
+	Source Source
+	Node   model.Config
 	// Interfaces has the addresses of the node's interfaces, on which NodePorts
 	// depend unless they are served on "primary". It requests syncs.
 	Interfaces *host.Interfaces
 	Applier    *apply.Applier
 	// Resume, if set, identifies what the kernel holds at the start, and nothing but
 	// Applier can change.
-	Resume *Record
-	// AffinityUse returns how full the affinity maps are. Calls run concurrently
-	// with Applier.
-	AffinityUse func() ([]kernel.AffinityUse, error)
+	Resume   *Record
+	Affinity Affinity
 	// MinSyncPeriod is the minimum time from the end of a sync to the next one for
 	// a change; changes in that time are applied together (13.5).
 	MinSyncPeriod time.Duration
@@ -50,12 +43,29 @@ type Config struct {
 	Observers []func(*Sync)
 	// Syncing, if set, is held from before the rules change until the observers
 	// have returned.
-	Syncing sync.Locker
-	// Beat, if set, is called every BeatPeriod by the loop itself, and during a long
-	// load: without calls the loop hangs. It must not block.
-	Beat       func()
-	BeatPeriod time.Duration
-	Log        *slog.Logger
+	Syncing  sync.Locker
+	Watchdog Watchdog // nil: none
+	Log      *slog.Logger
+}
+
+// Source has the objects.
+type Source interface {
+	// Await blocks until Load may be called.
+	Await(context.Context) error
+	// Load returns the changes since the last call. After an error the rules stay unchanged until the source
+	// changes again, except for the changes of an update beside the error.
+	Load() (*model.Update, error)
+}
+
+// Affinity knows how full the affinity maps are. Calls run concurrently with the Applier.
+type Affinity interface {
+	AffinityUse() ([]kernel.AffinityUse, error)
+}
+
+// Watchdog gets a sign of life every period from the loop itself, and during a long load: without it the loop hangs.
+type Watchdog interface {
+	Beat()                     // must not block
+	BeatPeriod() time.Duration // zero: none is due
 }
 
 // DefaultSyncPeriod is the SyncPeriod of kube-proxy.

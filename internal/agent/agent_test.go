@@ -91,7 +91,8 @@ type fixture struct {
 	period  time.Duration // MinSyncPeriod
 	retry   time.Duration // SyncPeriod
 	observe []func(*Sync)
-	turn    atomic.Int64 // orders what a test and its observers do, see pass
+	turn    atomic.Int64                             // orders what a test and its observers do, see pass
+	before  map[model.ServiceName]model.ServiceState // of the last Load
 	// addresses are those of the node's interfaces; nil: they do not matter.
 	addresses  func() ([]netip.Addr, error)
 	interfaces *host.Interfaces // which knows them
@@ -126,28 +127,35 @@ func (f *fixture) make() {
 		f.interfaces = host.NewInterfaces(listed(f.addresses), log)
 		node.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 	}
-	var before map[model.ServiceName]model.ServiceState
+	f.before = nil
 	f.agent = New(Config{
-		Load: func() (*model.Update, error) {
-			s, err := f.load()
-			if s == nil {
-				return nil, err
-			}
-			var u *model.Update
-			u, before = s.Since(before)
-			return u, err
-		},
-		Interfaces: f.interfaces,
-		Node:       node,
-		Applier:    apply.New(f.kernel, log),
-		AffinityUse: func() ([]kernel.AffinityUse, error) {
-			return []kernel.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
-		},
+		Source:        f,
+		Interfaces:    f.interfaces,
+		Node:          node,
+		Applier:       apply.New(f.kernel, log),
+		Affinity:      f,
 		MinSyncPeriod: f.period,
 		SyncPeriod:    f.retry,
 		Observers:     f.observe,
 		Log:           log,
 	})
+}
+
+// Await implements [Source].
+func (f *fixture) Await(context.Context) error { return nil }
+
+// Load implements [Source].
+func (f *fixture) Load() (u *model.Update, err error) {
+	s, err := f.load()
+	if s != nil {
+		u, f.before = s.Since(f.before)
+	}
+	return u, err
+}
+
+// AffinityUse implements [Affinity].
+func (f *fixture) AffinityUse() ([]kernel.AffinityUse, error) {
+	return []kernel.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
 }
 
 func (f *fixture) run(ctx context.Context) error {

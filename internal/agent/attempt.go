@@ -220,7 +220,7 @@ const slowRead = time.Second
 // firstLoad reads the source, and logs that if it took long: many files do.
 func (a *Agent) firstLoad() (*model.Update, error) {
 	start := time.Now()
-	u, err := a.Load()
+	u, err := a.Source.Load()
 	if took := time.Since(start); err == nil && took >= slowRead {
 		a.Log.Info("objects read", "services", len(u.Services), "duration", took.Round(time.Millisecond))
 	}

@@ -8,6 +8,12 @@ import (
 	"time"
 )
 
+// everySecond counts the beats that are due each second. Goroutines of a sync report, too.
+type everySecond struct{ atomic.Int64 }
+
+func (s *everySecond) Beat()                     { s.Add(1) }
+func (s *everySecond) BeatPeriod() time.Duration { return time.Second }
+
 // TestBeat: 12.80, the loop itself reports that it works, at rest and while it syncs,
 // and no longer when a sync hangs.
 func TestBeat(t *testing.T) {
@@ -21,8 +27,8 @@ func TestBeat(t *testing.T) {
 			}
 		})
 		f.make()
-		var beats atomic.Int64 // goroutines of a sync report, too
-		f.agent.Beat, f.agent.BeatPeriod = func() { beats.Add(1) }, time.Second
+		var beats everySecond
+		f.agent.Watchdog = &beats
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- f.agent.Run(ctx) }()

@@ -5,6 +5,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -21,6 +22,12 @@ import (
 // that the Service does not use must not add to it.
 const changeBudget = 55
 
+// changing is a source with the update that a test sets.
+type changing struct{ next **model.Update }
+
+func (changing) Await(context.Context) error    { return nil }
+func (c changing) Load() (*model.Update, error) { return *c.next, nil }
+
 // newChange returns an agent that has applied Services, and a function that replaces an
 // endpoint of one of them and waits for the kernel's answer.
 func newChange(tb testing.TB, services, endpoints int) (change func()) {
@@ -34,7 +41,7 @@ func newChange(tb testing.TB, services, endpoints int) (change func()) {
 	all, name := workload.Services(services, endpoints), workload.ServiceName(7)
 	states := workload.ReplaceEndpoint(all[name])
 	next := &model.Update{Services: all, Nodes: nodes}
-	w.Load = func() (*model.Update, error) { return next, nil }
+	w.Source = changing{&next}
 	l := w.newLoop()
 	tb.Cleanup(func() { l.check.Stop() })
 	l.pending.update = next

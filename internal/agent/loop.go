@@ -22,10 +22,8 @@ const (
 // in place then. Failed syncs are retried. If the source is unusable at the start,
 // Run returns an error: there are no rules yet to keep.
 func (a *Agent) Run(ctx context.Context) error {
-	if a.Await != nil {
-		if err := a.Await(ctx); err != nil {
-			return err
-		}
+	if err := a.Source.Await(ctx); err != nil {
+		return err
 	}
 	a.beginSync()
 	a.changed.Store(false)
@@ -36,8 +34,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.affinity.running.Wait()
 	l := a.newLoop()
 	defer l.check.Stop()
-	if a.Beat != nil && a.BeatPeriod > 0 {
-		beats := time.NewTicker(a.BeatPeriod)
+	if w := a.Watchdog; w != nil && w.BeatPeriod() > 0 {
+		beats := time.NewTicker(w.BeatPeriod())
 		defer beats.Stop()
 		l.beats = beats.C
 	}
@@ -47,8 +45,8 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 func (c *Config) reportAlive() {
-	if c.Beat != nil {
-		c.Beat()
+	if c.Watchdog != nil {
+		c.Watchdog.Beat()
 	}
 }
 
@@ -161,7 +159,7 @@ func (l *loop) serve() {
 	l.beginSync()
 	moved := l.moved.Swap(false)
 	if l.changed.Swap(false) {
-		next, err := l.Load()
+		next, err := l.Source.Load()
 		l.logSource(err)
 		switch {
 		case next != nil: // also what does not depend on the source, if that cannot be used

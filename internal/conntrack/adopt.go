@@ -45,7 +45,6 @@ type adoption struct {
 // has it do. When IPVS forgets a flow, it deletes the entry of connection tracking as well,
 // so that the new one can only be made after that (ip_vs_conn_drop_conntrack of the kernel).
 type Adoption struct {
-	takes   func(p model.Protocol, dialled netip.AddrPort) bool
 	pending []adoption
 	// Adopted is how many flows have their new entry.
 	Adopted int
@@ -53,10 +52,8 @@ type Adoption struct {
 
 // ListAdoption lists the flows, of which takes selects some by what was dialled.
 func ListAdoption(takes func(p model.Protocol, dialled netip.AddrPort) bool) (*Adoption, error) {
-	a := &Adoption{takes: takes}
-	var err error
-	a.pending, err = listUntranslated(takes)
-	return a, err
+	pending, err := listUntranslated(takes)
+	return &Adoption{pending: pending}, err
 }
 
 // Pending returns how many flows have no new entry yet.
@@ -70,11 +67,11 @@ func (a *Adoption) Restore() error {
 	return err
 }
 
-// Finish replaces the entries of flows that IPVS no longer knows or does not forget. A
+// Finish replaces the entries of flows that IPVS no longer knows or does not forget, of the same selection. A
 // packet between the deletion of an entry and its replacement, which are one system call,
 // begins a new connection. A client that has begun one before keeps that.
-func (a *Adoption) Finish() error {
-	rest, listErr := listUntranslated(a.takes)
+func (a *Adoption) Finish(takes func(p model.Protocol, dialled netip.AddrPort) bool) error {
+	rest, listErr := listUntranslated(takes)
 	made, _, err := replaceFlows(rest, true)
 	a.Adopted += made
 	a.pending = nil

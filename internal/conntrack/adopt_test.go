@@ -41,12 +41,13 @@ func TestAdopt(t *testing.T) {
 				"add chain inet nat post { type nat hook postrouting priority srcnat; }; add rule inet nat pre ct state new counter")
 			adopt := func(forget func() error) (n int) {
 				if err := lab.Node.Do(func() error {
-					a, err := ListAdoption(func(p model.Protocol, to netip.AddrPort) bool { return p == model.UDP && to == dialled })
+					takes := func(p model.Protocol, to netip.AddrPort) bool { return p == model.UDP && to == dialled }
+					a, err := ListAdoption(takes)
 					err = errors.Join(err, a.Restore())
 					if pending := a.Pending(); a.Adopted > 0 {
 						t.Errorf("%d adopted and %d pending before the old entry is gone", a.Adopted, pending)
 					}
-					err = errors.Join(err, forget(), a.Restore(), a.Finish())
+					err = errors.Join(err, forget(), a.Restore(), a.Finish(takes))
 					n = a.Adopted
 					return err
 				}); err != nil {

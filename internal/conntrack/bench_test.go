@@ -54,7 +54,7 @@ func clean(b *testing.B, x *table, stale int) {
 		x.add(zone{}, flows...)
 		deleted := 0
 		c := newCleaner(Netlink{}, &bytes.Buffer{}, Config{})
-		c.Observe = func(_ model.Family, _ time.Duration, n int) { deleted += n }
+		c.Observer = (*deletions)(&deleted)
 		b.StartTimer()
 		x.do(func() error { everything(c, r.Routes, nil); c.Clean(); return nil })
 		if deleted != stale {
@@ -62,6 +62,11 @@ func clean(b *testing.B, x *table, stale int) {
 		}
 	}
 }
+
+// deletions counts the flows that are deleted.
+type deletions int
+
+func (d *deletions) Cleaned(_ model.Family, _ time.Duration, deleted int) { *d += deletions(deleted) }
 
 // region has Services with four frontends each, all of one protocol, with four
 // endpoints.

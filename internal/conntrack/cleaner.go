@@ -34,15 +34,24 @@ type Config struct {
 	// [model.CloseOnFailure] lose them; of Services with a health check, those that wait for
 	// their first answer are deleted.
 	TCP bool
-	// Owner returns the frontend that serves an address and port at present; false: there
-	// is none. It is called while Still is held, for established TCP connections and
+	// Rules are asked while Still is held, for established TCP connections and
 	// without TCP: then the Cleaner does not know all frontends of TCP, and one that it
-	// does not know takes precedence over a NodePort or range that it knows. It is also called
-	// for unanswered flows that may be older than their frontend; nil: these stay.
-	Owner func(model.Frontend) (model.Frontend, bool)
-	// Observe, if set, is called after every cleanup (9.12).
-	Observe func(f model.Family, took time.Duration, deleted int)
-	Log     *slog.Logger
+	// does not know takes precedence over a NodePort or range that it knows. They are also asked
+	// about unanswered flows that may be older than their frontend; nil: these stay.
+	Rules    Rules
+	Observer Observer // nil: none
+	Log      *slog.Logger
+}
+
+// Rules are what is served at present.
+type Rules interface {
+	// Owner returns the frontend that serves an address and port; false: there is none.
+	Owner(model.Frontend) (model.Frontend, bool)
+}
+
+// Observer learns of every cleanup (9.12).
+type Observer interface {
+	Cleaned(f model.Family, took time.Duration, deleted int)
 }
 
 // Cleaner deletes entries to endpoints that are gone. Change records routes; Run
@@ -65,7 +74,7 @@ type Cleaner struct {
 func New(k Kernel, c Config) *Cleaner {
 	cleaner := &Cleaner{Config: c, kernel: k, wake: make(chan struct{}, 1)}
 	for _, f := range model.Families {
-		if c.Owner != nil {
+		if c.Rules != nil {
 			cleaner.early = append(cleaner.early, &early{family: f, clusterIPs: make(map[netip.Addr]struct{})})
 		}
 		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}, false), newFrontends(scope{f, model.TCP}, c.TCP), newFrontends(scope{f, model.EchoProtocol(f)}, false))
@@ -176,10 +185,16 @@ func (c *Cleaner) needsCleanup(route *model.Route) bool {
 // and the next Change triggers a retry (9.10).
 func (c *Cleaner) Clean() {
 	for _, e := range c.early {
-		c.cleanUp(c.earlyFlows(e))
+		c.cleanUp(cleanup{&e.progress, e.family, e, "deleted unanswered conntrack entries that were older than their frontend",
+			"clients that began before a frontend came may wait until they give up", []any{"family", e.family}})
 	}
 	for _, fs := range c.known {
-		c.cleanUp(c.staleFlows(fs))
+		success := "deleted stale conntrack entries"
+		if fs.isEcho() {
+			success = ""
+		}
+		c.cleanUp(cleanup{&fs.progress, fs.family, fs, success, "connections to endpoints that are gone, or of denied clients, may continue",
+			[]any{"family", fs.family, "protocol", fs.protocol}})
 	}
 }
 
@@ -198,29 +213,30 @@ func (p *progress) markChanged() {
 type cleanup struct {
 	*progress
 	family          model.Family
-	list            func(func(Flow)) error
-	found, stale    func(Flow) bool
+	flows           flows
 	success, danger string // for the log; no success: it is not logged
 	attributes      []any  // likewise
-	forget          func() // what the cleanup was for
 }
 
-func (c *Cleaner) staleFlows(fs *frontends) cleanup {
-	success := "deleted stale conntrack entries"
-	if fs.isEcho() {
-		success = ""
-	}
-	return cleanup{&fs.progress, fs.family,
-		func(f func(Flow)) error { return c.kernel.List(fs.family, fs.protocol, f) },
-		func(f Flow) bool {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return c.isStale(fs, f)
-		},
-		func(f Flow) bool { return c.isStale(fs, f) && !c.ofOther(fs, f) },
-		success, "connections to endpoints that are gone, or of denied clients, may continue",
-		[]any{"family", fs.family, "protocol", fs.protocol}, fs.forgetFormer}
+// flows are some that may be stale.
+type flows interface {
+	list(Kernel, func(Flow)) error
+	// found reports whether one of the list is stale. stale is the same while Still and mu are held.
+	found(*Cleaner, Flow) bool
+	stale(*Cleaner, Flow) bool
+	// forgetFormer forgets what the cleanup was for.
+	forgetFormer()
 }
+
+func (fs *frontends) list(k Kernel, f func(Flow)) error { return k.List(fs.family, fs.protocol, f) }
+
+func (fs *frontends) found(c *Cleaner, f Flow) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fs.ends(f)
+}
+
+func (fs *frontends) stale(c *Cleaner, f Flow) bool { return fs.ends(f) && !c.ofOther(fs, f) }
 
 func (c *Cleaner) cleanUp(w cleanup) {
 	c.mu.Lock()
@@ -230,10 +246,10 @@ func (c *Cleaner) cleanUp(w cleanup) {
 		return
 	}
 	start := time.Now()
-	deleted, err := c.sweepFlows(w.list, w.found, w.stale)
+	deleted, err := c.sweepFlows(w.flows)
 	took := time.Since(start)
-	if c.Observe != nil {
-		c.Observe(w.family, took, deleted)
+	if c.Observer != nil {
+		c.Observer.Cleaned(w.family, took, deleted)
 	}
 	if deleted > 0 && w.success != "" {
 		c.Log.Info(w.success, append(w.attributes, "connections", deleted, "duration", took.Round(time.Microsecond))...)
@@ -246,7 +262,7 @@ func (c *Cleaner) cleanUp(w cleanup) {
 	defer c.mu.Unlock()
 	if w.version == version { // else another cleanup follows
 		w.changed = false
-		w.forget()
+		w.flows.forgetFormer()
 	}
 }
 
@@ -256,16 +272,16 @@ const step = 256
 
 // sweepFlows deletes the flows of a list that are found stale, and still are when the rules
 // cannot change. The result of an interrupted listing is used before it is repeated (9.10).
-func (c *Cleaner) sweepFlows(list func(func(Flow)) error, found, stale func(Flow) bool) (deleted int, err error) {
+func (c *Cleaner) sweepFlows(flows flows) (deleted int, err error) {
 	err = netlinkio.Retry(netlinkio.Fades, func() error {
 		var all []Flow
-		listErr := list(func(f Flow) {
-			if found(f) {
+		listErr := flows.list(c.kernel, func(f Flow) {
+			if flows.found(c, f) {
 				all = append(all, f)
 			}
 		})
 		for some := range slices.Chunk(all, step) {
-			n, err := c.delete(some, stale)
+			n, err := c.delete(flows, some)
 			if deleted += n; err != nil {
 				return errors.Join(listErr, err)
 			}
@@ -275,16 +291,16 @@ func (c *Cleaner) sweepFlows(list func(func(Flow)) error, found, stale func(Flow
 	return deleted, err
 }
 
-func (c *Cleaner) delete(flows []Flow, stale func(Flow) bool) (int, error) {
+func (c *Cleaner) delete(flows flows, some []Flow) (int, error) {
 	c.still.Lock()
 	defer c.still.Unlock()
 	c.mu.Lock()
-	flows = slices.DeleteFunc(flows, func(f Flow) bool { return !stale(f) })
+	some = slices.DeleteFunc(some, func(f Flow) bool { return !flows.stale(c, f) })
 	c.mu.Unlock()
-	return c.kernel.Delete(flows)
+	return c.kernel.Delete(some)
 }
 
-func (c *Cleaner) isStale(fs *frontends, f Flow) bool {
+func (fs *frontends) ends(f Flow) bool {
 	if f.Protocol == model.TCP && !f.Opening {
 		return fs.isEnded(f)
 	}
@@ -294,10 +310,10 @@ func (c *Cleaner) isStale(fs *frontends, f Flow) bool {
 // ofOther reports whether an established TCP connection is through a frontend of a Service
 // that keeps them.
 func (c *Cleaner) ofOther(fs *frontends, f Flow) bool {
-	if f.Protocol != model.TCP || f.Opening || c.TCP || c.Owner == nil {
+	if f.Protocol != model.TCP || f.Opening || c.TCP || c.Rules == nil {
 		return false
 	}
-	owner, served := c.Owner(model.Frontend{Address: f.Dialled.Addr(), Protocol: f.Protocol, Port: f.Dialled.Port()})
+	owner, served := c.Rules.Owner(model.Frontend{Address: f.Dialled.Addr(), Protocol: f.Protocol, Port: f.Dialled.Port()})
 	return served && !fs.closesEstablished(owner)
 }
 
@@ -337,30 +353,27 @@ func (c *Cleaner) takeEarly(changes []model.RouteChange, nodePorts []netip.Addr)
 	}
 }
 
-func (c *Cleaner) earlyFlows(e *early) cleanup {
-	stale := func(f Flow) bool { return c.isEarly(e, f) }
-	return cleanup{&e.progress, e.family,
-		func(f func(Flow)) error { return c.kernel.ListUnanswered(e.family, f) },
-		func(f Flow) bool {
-			c.still.Lock()
-			defer c.still.Unlock()
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return stale(f)
-		}, stale,
-		"deleted unanswered conntrack entries that were older than their frontend", "clients that began before a frontend came may wait until they give up",
-		[]any{"family", e.family}, func() { e.clusterIPs = make(map[netip.Addr]struct{}) }} // clear would keep its size
+func (e *early) list(k Kernel, f func(Flow)) error { return k.ListUnanswered(e.family, f) }
+
+func (e *early) found(c *Cleaner, f Flow) bool {
+	c.still.Lock()
+	defer c.still.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return e.stale(c, f)
 }
 
-// isEarly reports whether the rules decide otherwise about the flow now, because it is older
+func (e *early) forgetFormer() { e.clusterIPs = make(map[netip.Addr]struct{}) } // clear would keep its size
+
+// stale reports whether the rules decide otherwise about the flow now, because it is older
 // than the frontend. Still is held.
-func (c *Cleaner) isEarly(e *early, f Flow) bool {
+func (e *early) stale(c *Cleaner, f Flow) bool {
 	if f.Answered || f.Answers != f.Dialled || f.Protocol == model.TCP && !f.Opening {
 		return false
 	}
 	if _, refuses := e.clusterIPs[f.Dialled.Addr()]; refuses {
 		return true
 	}
-	_, served := c.Owner(model.Frontend{Address: f.Dialled.Addr(), Protocol: f.Protocol, Port: f.Dialled.Port()})
+	_, served := c.Rules.Owner(model.Frontend{Address: f.Dialled.Addr(), Protocol: f.Protocol, Port: f.Dialled.Port()})
 	return served
 }

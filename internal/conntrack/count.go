@@ -185,12 +185,7 @@ type Crowd struct {
 // Ports follows which servers have nearly as many masqueraded connections as an address has
 // ports for. It is safe for concurrent use.
 type Ports struct {
-	// Count returns the number of entries of the kernel, of all kinds.
-	Count func() (int, error)
-	// List calls f for masqueraded connections of a family.
-	List func(f model.Family, each func(Flow)) error
-	// Now is [time.Now].
-	Now func() time.Time
+	kernel masquerading
 
 	mu     sync.Mutex
 	next   time.Time // not before
@@ -198,13 +193,19 @@ type Ports struct {
 	failed error
 }
 
-// NewPorts returns what follows the calling thread's network namespace.
-func NewPorts() *Ports {
-	return &Ports{Count: countEntries, List: Netlink{}.ListMasqueraded, Now: time.Now}
+// masquerading is the part of connection tracking that [Ports] need.
+type masquerading interface {
+	// CountEntries returns the number of entries of all kinds.
+	CountEntries() (int, error)
+	// ListMasqueraded calls f for masqueraded connections of a family, and perhaps others.
+	ListMasqueraded(family model.Family, f func(Flow)) error
 }
 
-// countEntries reads the number of entries of the kernel; without connection tracking, there is none.
-func countEntries() (int, error) {
+// NewPorts returns what follows the calling thread's network namespace.
+func NewPorts() *Ports { return &Ports{kernel: Netlink{}} }
+
+// CountEntries reads the number of entries of the kernel; without connection tracking, there is none.
+func (Netlink) CountEntries() (int, error) {
 	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -230,12 +231,12 @@ const (
 func (p *Ports) Crowded() ([]Crowd, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	begun := p.Now()
+	begun := time.Now()
 	if begun.Before(p.next) {
 		return p.crowds, p.failed
 	}
 	p.next = begun.Add(portsPause)
-	n, err := p.Count()
+	n, err := p.kernel.CountEntries()
 	switch p.failed = err; {
 	case err != nil:
 		return p.crowds, err
@@ -247,7 +248,7 @@ func (p *Ports) Crowded() ([]Crowd, error) {
 	if p.failed = err; err == nil {
 		p.crowds = crowds
 	}
-	ended := p.Now()
+	ended := time.Now()
 	p.next = ended.Add(max(listPause, listShare*ended.Sub(begun)))
 	return p.crowds, err
 }
@@ -263,7 +264,7 @@ func (p *Ports) count() (out []Crowd, err error) {
 		var counts map[Crowd]int // without their number
 		err := netlinkio.Retry(netlinkio.Fades, func() error {
 			counts = make(map[Crowd]int)
-			return p.List(f, func(f Flow) {
+			return p.kernel.ListMasqueraded(f, func(f Flow) {
 				if f.Client != f.Returns.Addr() && f.Dialled != f.Answers {
 					counts[Crowd{Protocol: f.Protocol, Server: f.Answers, From: f.Returns.Addr()}]++
 				}

@@ -26,6 +26,11 @@ func ofKind(k model.Kind, r *model.Routing) *model.Routing {
 	return r
 }
 
+// owners are [Rules] of a test.
+type owners func(model.Frontend) (model.Frontend, bool)
+
+func (o owners) Owner(f model.Frontend) (model.Frontend, bool) { return o(f) }
+
 // 9.41: of a frontend that comes, the flows that are older than it are deleted, if they had no
 // answer and would not continue as they are: all to a ClusterIP, whatever their port, and those to
 // the ports of other addresses. Its cost: one listing of a family where a frontend comes, and none
@@ -34,7 +39,7 @@ func TestEarlyFlows(t *testing.T) {
 	const cluster, balancer, balancer2 = "10.96.0.1:80", "203.0.113.1:80", "203.0.113.2:80"
 	var now *model.Routing
 	k, log := &broken{}, &bytes.Buffer{}
-	cleaner := &follower{Cleaner: newCleaner(k, log, Config{Owner: func(f model.Frontend) (model.Frontend, bool) { return owner(now)(f) }})}
+	cleaner := &follower{Cleaner: newCleaner(k, log, Config{Rules: owners(func(f model.Frontend) (model.Frontend, bool) { return owner(now)(f) })})}
 	early := func(p model.Protocol, to string) Flow {
 		f := flow(p, to, to)
 		f.Opening = p == model.TCP
@@ -88,7 +93,7 @@ func TestEarlyFlows(t *testing.T) {
 func TestEarlyFlowsAgain(t *testing.T) {
 	r, log := routing("10.0.0.1:80", "10.96.0.1:80"), &bytes.Buffer{}
 	k := &broken{listErr: unix.EPERM}
-	cleaner := &follower{Cleaner: newCleaner(k, log, Config{Owner: owner(r)})}
+	cleaner := &follower{Cleaner: newCleaner(k, log, Config{Rules: owners(owner(r))})}
 	cleaner.follow(r)
 	before := k.unanswered
 	if !strings.Contains(log.String(), "clients that began before a frontend came") {

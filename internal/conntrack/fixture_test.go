@@ -148,11 +148,14 @@ func (x *fixture) echo(h *netlab.Host, port uint16) *netlab.Echo {
 // restart forgets what the cleaner knows.
 func (x *fixture) restart() {
 	x.config.Log = slog.New(slog.NewTextHandler(&x.log, nil))
-	x.config.Observe = func(_ model.Family, _ time.Duration, deleted int) {
-		x.lists++
-		x.deleted += deleted
-	}
+	x.config.Observer = x
 	x.cleaner = &follower{Cleaner: New(Netlink{}, x.config)}
+}
+
+// Cleaned implements [Observer].
+func (x *fixture) Cleaned(_ model.Family, _ time.Duration, deleted int) {
+	x.lists++
+	x.deleted += deleted
 }
 
 // apply makes the rules.

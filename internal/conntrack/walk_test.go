@@ -287,9 +287,9 @@ func TestWalk(t *testing.T) {
 
 func walk(t *testing.T, seed uint64, config Config) {
 	town := &town{Rand: rand.New(rand.NewPCG(seed, 0)), serving: make(map[model.Frontend][]netip.AddrPort), onFailure: make(map[model.Frontend]model.OnFailure)}
-	config.Owner = func(f model.Frontend) (model.Frontend, bool) {
+	config.Rules = owners(func(f model.Frontend) (model.Frontend, bool) {
 		return town.owner(Flow{Protocol: f.Protocol, Dialled: netip.AddrPortFrom(f.Address, f.Port)})
-	}
+	})
 	small, whole := newFlaky(seed), newFlaky(seed)
 	change, reset := newCleaner(small, &bytes.Buffer{}, config), newCleaner(whole, &bytes.Buffer{}, config)
 	for step := range 400 {

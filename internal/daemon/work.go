@@ -26,6 +26,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/report"
 	"github.com/nftproxy/nftproxy/internal/serve"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/systemd"
 )
 
@@ -59,6 +60,9 @@ type sockets struct {
 	scrapes *kernel.Conn
 }
 
+// Owner implements [conntrack.Rules]: the agent is made after the cleaner.
+func (w *work) Owner(f model.Frontend) (model.Frontend, bool) { return w.agent.Owner(f) }
+
 // forgetRefusals removes the counters of refused connections to frontends that are gone, when
 // the rules are compared.
 func (w *work) forgetRefusals(s *agent.Sync, rules *kernel.Conn) {
@@ -75,8 +79,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.node.Families = families
 	w.metrics = metrics.New(d.Version, families, d.Log)
 	w.cleaner = conntrack.New(conntrack.Netlink{}, conntrack.Config{
-		TCP: d.Config.Own.ConntrackTCPCleanup, Observe: w.metrics.Cleaned, Log: d.Log,
-		Owner: func(f model.Frontend) (model.Frontend, bool) { return w.agent.Owner(f) }, // made below
+		TCP: d.Config.Own.ConntrackTCPCleanup, Observer: w.metrics, Rules: w, Log: d.Log,
 	})
 	w.machine = &machine.Monitor{Node: monitored{w}, Log: d.Log, Ports: d.ports}
 	if d.Config.Own.ManageSysctl {
@@ -98,18 +101,16 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 	applier := apply.New(s.rules, w.Log)
 	applier.Observer, applier.Owns, applier.Shared = transactions{work: w, rules: s.rules}, s.owns, !s.owns
 	return agent.New(agent.Config{
-		Await:         w.Source.Await,
-		Load:          w.load,
+		Source:        told{w.Source, w.systemd},
 		Node:          w.node,
 		Interfaces:    w.interfaces,
 		Applier:       applier,
 		Resume:        s.resume,
-		AffinityUse:   w.metrics.Affinity(s.rules.AffinityUse),
+		Affinity:      metrics.Affinity{Set: w.metrics, From: s.rules},
 		MinSyncPeriod: w.Config.MinSyncPeriod(),
 		SyncPeriod:    w.Config.SyncPeriod(),
 		Syncing:       w.cleaner.Still(),
-		Beat:          w.systemd.Beat,
-		BeatPeriod:    w.systemd.BeatPeriod(),
+		Watchdog:      w.systemd,
 		Log:           w.Log,
 	})
 }
@@ -351,11 +352,17 @@ func (w *work) notify(s *agent.Sync) {
 	w.systemd.Changed()
 }
 
-// load reads the source. If it cannot be used, no sync follows.
-func (w *work) load() (*model.Update, error) {
-	u, err := w.Source.Load()
+// told is a source that tells systemd when it cannot be used: no sync follows.
+type told struct {
+	source.Source
+	systemd *systemd.Notifier
+}
+
+// Load implements [agent.Source].
+func (t told) Load() (*model.Update, error) {
+	u, err := t.Source.Load()
 	if err != nil {
-		w.systemd.Changed()
+		t.systemd.Changed()
 	}
 	return u, err
 }

@@ -74,7 +74,7 @@ func TestAfterSync(t *testing.T) {
 	interfaces := host.NewInterfaces(host.System(""), discard)
 	w := &work{
 		node:    node,
-		cleaner: conntrack.New(table, conntrack.Config{Log: discard, Observe: func(model.Family, time.Duration, int) {}}),
+		cleaner: conntrack.New(table, conntrack.Config{Log: discard}),
 		services: health.NewServices(health.ServicesConfig{
 			Node: node, Log: discard, Interfaces: interfaces, Events: unwanted{t},
 		}),

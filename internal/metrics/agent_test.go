@@ -38,18 +38,16 @@ func TestAgent(t *testing.T) {
 	sticky.AffinityTimeout = time.Hour
 	begin := time.Now()
 	seen := make(chan map[string]float64, 1)
-	affinity := s.Affinity(conn.AffinityUse)
+	use := metrics.Affinity{Set: s, From: conn}
+	all := snapshot(sticky).Update()
+	all.Triggers = []model.Trigger{{Family: model.IPv4, Time: begin}}
 	a := agent.New(agent.Config{
-		Load: func() (*model.Update, error) {
-			all := snapshot(sticky).Update()
-			all.Triggers = []model.Trigger{{Family: model.IPv4, Time: begin}}
-			return all, nil
-		},
-		Node:        model.Config{NodeName: "node-1", AffinityCapacity: 1000},
-		Applier:     applier,
-		AffinityUse: affinity,
+		Source:   constant{all},
+		Node:     model.Config{NodeName: "node-1", AffinityCapacity: 1000},
+		Applier:  applier,
+		Affinity: use,
 		Observers: []func(*agent.Sync){s.Observe, func(*agent.Sync) {
-			if _, err := affinity(); err != nil {
+			if _, err := use.AffinityUse(); err != nil {
 				t.Error(err)
 			}
 			seen <- scrape(t, s, "/metrics")
@@ -135,3 +133,9 @@ type measured struct {
 
 func (m measured) Committed(c apply.Commit)          { m.set.Committed(c) }
 func (m measured) Postponed(families []model.Family) { m.set.Postponed(families) }
+
+// constant is a source that does not change.
+type constant struct{ all *model.Update }
+
+func (constant) Await(context.Context) error    { return nil }
+func (c constant) Load() (*model.Update, error) { return c.all, nil }

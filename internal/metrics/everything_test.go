@@ -71,7 +71,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.Answered("/healthz", 200)
 	s.Answered("/livez", 200)
 	s.Cleaned(model.IPv4, 30*time.Millisecond, 4)
-	_, _ = s.Affinity(func() ([]kernel.AffinityUse, error) { return []kernel.AffinityUse{{Family: model.IPv4, Size: 1}}, nil })()
+	_, _ = metrics.Affinity{Set: s, From: &affinity{uses: []kernel.AffinityUse{{Family: model.IPv4, Size: 1}}}}.AffinityUse()
 	return s
 })
 

@@ -144,21 +144,25 @@ func errorName(err error) string {
 	return "other"
 }
 
-// Affinity returns a function that calls read and exports its result.
-func (s *Set) Affinity(read func() ([]kernel.AffinityUse, error)) func() ([]kernel.AffinityUse, error) {
-	return func() ([]kernel.AffinityUse, error) {
-		maps, err := read()
-		if err != nil {
-			return nil, err
-		}
-		var clients, capacity []sample
-		for _, m := range maps {
-			labels := []string{m.Family.String(), m.Map}
-			clients = append(clients, sample{labels, float64(m.Used)})
-			capacity = append(capacity, sample{labels, float64(m.Size)})
-		}
-		s.rules.clients.set(clients)
-		s.rules.capacity.set(capacity)
-		return maps, nil
+// Affinity exports each result of another one.
+type Affinity struct {
+	*Set
+	From agent.Affinity
+}
+
+// AffinityUse implements [agent.Affinity].
+func (a Affinity) AffinityUse() ([]kernel.AffinityUse, error) {
+	maps, err := a.From.AffinityUse()
+	if err != nil {
+		return nil, err
 	}
+	var clients, capacity []sample
+	for _, m := range maps {
+		labels := []string{m.Family.String(), m.Map}
+		clients = append(clients, sample{labels, float64(m.Used)})
+		capacity = append(capacity, sample{labels, float64(m.Size)})
+	}
+	a.rules.clients.set(clients)
+	a.rules.capacity.set(capacity)
+	return maps, nil
 }

@@ -132,25 +132,32 @@ func TestTransactions(t *testing.T) {
 	})
 }
 
+// affinity has maps of a certain use.
+type affinity struct {
+	uses []kernel.AffinityUse
+	err  error
+}
+
+func (a *affinity) AffinityUse() ([]kernel.AffinityUse, error) { return a.uses, a.err }
+
 func TestAffinity(t *testing.T) {
-	uses := []kernel.AffinityUse{{Family: model.IPv4, Map: "affinity", Used: 7, Size: 1000}, {Family: model.IPv6, Map: "affinity", Used: 3, Size: 1000}}
-	var problem error
+	from := &affinity{uses: []kernel.AffinityUse{{Family: model.IPv4, Map: "affinity", Used: 7, Size: 1000}, {Family: model.IPv6, Map: "affinity", Used: 3, Size: 1000}}}
 	s := newSet()
-	read := s.Affinity(func() ([]kernel.AffinityUse, error) { return uses, problem })
-	if got, err := read(); err != nil || len(got) != 2 {
+	read := metrics.Affinity{Set: s, From: from}
+	if got, err := read.AffinityUse(); err != nil || len(got) != 2 {
 		t.Fatalf("passed on %v, %v", got, err)
 	}
 	const clients, capacity = `nftproxy_affinity_clients{ip_family="IPv4",map="affinity"}`, `nftproxy_affinity_capacity{ip_family="IPv4",map="affinity"}`
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{
 		clients: 7, capacity: 1000, `nftproxy_affinity_clients{ip_family="IPv6",map="affinity"}`: 3,
 	})
-	uses, problem = nil, errors.New("no permission")
-	if _, err := read(); !errors.Is(err, problem) {
+	from.uses, from.err = nil, errors.New("no permission")
+	if _, err := read.AffinityUse(); !errors.Is(err, from.err) {
 		t.Errorf("passed on the error %v", err)
 	}
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{clients: 7})
-	problem = nil
-	if _, err := read(); err != nil {
+	from.err = nil
+	if _, err := read.AffinityUse(); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{clients: absent, capacity: absent})

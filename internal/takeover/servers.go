@@ -79,13 +79,13 @@ func (s system) adoptConnections(a *conntrack.Adoption, takes func(model.Protoco
 			err = a.Restore()
 		}
 		if err != nil {
-			return errors.Join(err, a.Finish())
+			return errors.Join(err, a.Finish(takes))
 		}
 		if !slices.ContainsFunc(parseConnections(list), func(v virtualServer) bool { return takes(v.protocol, v.to) }) {
 			break // it has forgotten them before
 		}
 	}
-	return a.Finish()
+	return a.Finish(takes)
 }
 
 // read reads a file of IPVS, which is empty if there is none.

@@ -74,18 +74,22 @@ func (m *Machine) start(s settings) *process {
 	p.feed = &feed{objects: &m.objects}
 	resume := p.own()
 	p.interfaces = host.NewInterfaces(listed(func() ([]netip.Addr, error) { return m.addresses, nil }), m.log)
-	p.cleaner = conntrack.New(m.Flows.Of(p.over.Load), conntrack.Config{Log: m.log,
-		Owner: func(f model.Frontend) (model.Frontend, bool) { return p.agent.Owner(f) }})
+	p.cleaner = conntrack.New(m.Flows.Of(p.over.Load), conntrack.Config{Log: m.log, Rules: p})
 	applier := apply.New(p.conn, m.log)
 	applier.Owns, applier.Shared = p.owns, !p.owns
 	p.agent = agent.New(agent.Config{
-		Await: p.feed.Await, Load: p.feed.Load, Node: s.Node, Interfaces: p.interfaces, Applier: applier, Resume: resume,
-		AffinityUse:   func() ([]kernel.AffinityUse, error) { return nil, nil },
+		Source: p.feed, Node: s.Node, Interfaces: p.interfaces, Applier: applier, Resume: resume, Affinity: p,
 		MinSyncPeriod: s.MinSyncPeriod, Syncing: p.cleaner.Still(), Log: m.log,
 	})
 	p.run(ctx)
 	return p
 }
+
+// Owner implements [conntrack.Rules].
+func (p *process) Owner(f model.Frontend) (model.Frontend, bool) { return p.agent.Owner(f) }
+
+// AffinityUse implements [agent.Affinity].
+func (p *process) AffinityUse() ([]kernel.AffinityUse, error) { return nil, nil }
 
 // run runs the parts until ctx ends.
 func (p *process) run(ctx context.Context) {
