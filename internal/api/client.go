@@ -90,7 +90,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status asks for the report about the Services that a filter selects.
 func (c *Client) Status(ctx context.Context, filter *Filter) (*Status, error) {
-	return get[Status](ctx, c, StatusPath, filter.query())
+	return get[Status](ctx, c, StatusPath, encode(filter.parameters()))
 }
 
 // Describe asks for the description of a Service. The error is an [UnknownError] if the
@@ -117,7 +117,7 @@ func (c *Client) DescribeRules(ctx context.Context, service string) (*Descriptio
 func (c *Client) Sample(ctx context.Context, q LiveQuery) (*Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	return get[Sample](ctx, c, LivePath, q.values())
+	return get[Sample](ctx, c, LivePath, encode(q.parameters()))
 }
 
 // Drains asks for the drained endpoints, and for the effect of draining targets, as
@@ -128,7 +128,7 @@ func (c *Client) Drains(ctx context.Context, q DrainQuery) (*Drains, error) {
 
 // Observe asks for connections that were refused. With q.Wait the answer may take that long.
 func (c *Client) Observe(ctx context.Context, q *ObserveQuery) (*Observed, error) {
-	return get[Observed](ctx, c, ObservePath, q.values())
+	return get[Observed](ctx, c, ObservePath, encode(q.parameters()))
 }
 
 // Compare asks for what differs between the kernel and the rules that are wanted, and for the

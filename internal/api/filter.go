@@ -3,8 +3,8 @@ package api
 import (
 	"fmt"
 	"net/url"
+	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -45,46 +45,21 @@ func (f *Filter) Matches(s model.ServiceName) bool {
 	return len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(pattern string) bool { return matchesName(pattern, s) })
 }
 
+// matchesName reports whether a name is like a pattern, in which * stands for any characters: names have
+// no other slash than the one behind the namespace.
 func matchesName(pattern string, s model.ServiceName) bool {
 	name := s.Name
 	if strings.Contains(pattern, "/") {
 		name = s.String()
 	}
-	return matchesText(pattern, name)
+	matches, _ := path.Match(pattern, name)
+	return matches
 }
 
-// matchesText reports whether a text is like a pattern, in which * stands for any
-// characters. The cost is bounded by the length of the text, for any pattern.
-func matchesText(pattern, text string) bool {
-	before, rest, wild := strings.Cut(pattern, "*")
-	if !wild {
-		return pattern == text
-	}
-	text, ok := strings.CutPrefix(text, before)
-	for ok {
-		if before, rest, wild = strings.Cut(rest, "*"); !wild {
-			return strings.HasSuffix(text, before)
-		}
-		_, text, ok = strings.Cut(text, before)
-	}
-	return false
-}
-
-func (f *Filter) query() url.Values {
-	q := url.Values{}
-	if len(f.Names) > 0 {
-		q["service"] = f.Names
-	}
-	setParameter(q, "namespace", f.Namespace)
-	setParameter(q, "problems", f.Problems)
-	setParameter(q, "rows", f.Rows)
-	return q
-}
-
-// setParameter sets a parameter of a request, unless it has the zero value.
-func setParameter[T comparable](q url.Values, name string, value T) {
-	if value != *new(T) {
-		q.Set(name, fmt.Sprint(value))
+func (f *Filter) parameters() []parameter {
+	return []parameter{
+		{name: "namespace", to: &f.Namespace}, {name: "service", to: &f.Names},
+		{name: "problems", to: &f.Problems, form: "true or false"}, {name: "rows", to: &f.Rows, form: "a number"},
 	}
 }
 
@@ -95,25 +70,14 @@ const (
 
 // ParseFilter returns the filter of a request.
 func ParseFilter(q url.Values) (*Filter, error) {
-	f := &Filter{Namespace: q.Get("namespace"), Names: q["service"]}
+	f := new(Filter)
+	if err := parse(q, f.parameters()); err != nil {
+		return nil, err
+	}
 	if len(f.Names) > maxNames {
 		return nil, fmt.Errorf("service: %d patterns, at most %d are allowed", len(f.Names), maxNames)
 	}
-	if err := f.Check(); err != nil {
-		return nil, err
-	}
-	var err error
-	if text := q.Get("problems"); text != "" {
-		if f.Problems, err = strconv.ParseBool(text); err != nil {
-			return nil, fmt.Errorf("problems: %q is not true or false", text)
-		}
-	}
-	if text := q.Get("rows"); text != "" {
-		if f.Rows, err = strconv.Atoi(text); err != nil || f.Rows < 0 {
-			return nil, fmt.Errorf("rows: %q is not a number", text)
-		}
-	}
-	return f, nil
+	return f, f.Check()
 }
 
 const maxListed = 5

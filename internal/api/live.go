@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/url"
 	"time"
 
@@ -152,10 +153,25 @@ type LiveQuery struct {
 	Service string // "namespace/name" of the Service in the detail; empty: none
 }
 
-func (q LiveQuery) values() url.Values {
-	v := url.Values{}
-	setParameter(v, "limit", q.Limit)
-	setParameter(v, "filter", q.Filter)
-	setParameter(v, "service", q.Service)
-	return v
+const (
+	defaultLive = 100  // Services in an answer
+	maxLive     = 1000 // that may be asked for
+	maxLiveText = 512  // bytes
+)
+
+func (q *LiveQuery) parameters() []parameter {
+	return []parameter{
+		{name: "limit", to: &q.Limit, most: maxLive, form: fmt.Sprintf("a number from 0 to %d", maxLive)},
+		{name: "filter", to: &q.Filter}, {name: "service", to: &q.Service},
+	}
+}
+
+// ParseLiveQuery returns the query of a URL.
+func ParseLiveQuery(values url.Values) (LiveQuery, error) {
+	q := LiveQuery{Limit: defaultLive}
+	err := parse(values, q.parameters())
+	if err == nil && (len(q.Filter) > maxLiveText || len(q.Service) > maxLiveText) {
+		err = fmt.Errorf("filter and service have at most %d bytes", maxLiveText)
+	}
+	return q, err
 }

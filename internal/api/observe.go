@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -184,21 +183,16 @@ const (
 	MaxWait = 20 * time.Second
 )
 
-func (q *ObserveQuery) values() url.Values {
-	v := q.Filter.query()
-	if len(q.Reasons) > 0 {
-		v["reason"] = q.Reasons
-	}
-	if len(q.Outcomes) > 0 {
-		v["outcome"] = q.Outcomes
-	}
-	setParameter(v, "client", q.Client)
-	setParameter(v, "since", q.Within)
-	setParameter(v, "wait", q.Wait)
-	setParameter(v, "after", q.After)
-	v.Set("limit", strconv.Itoa(q.Limit))
-	v.Set("top", strconv.Itoa(q.Top))
-	return v
+func (q *ObserveQuery) parameters() []parameter {
+	const moment = "a time such as 5m"
+	number := fmt.Sprintf("a number from 0 to %d", MaxObserved)
+	return append(q.Filter.parameters(), []parameter{
+		{name: "reason", to: &q.Reasons}, {name: "outcome", to: &q.Outcomes}, {name: "client", to: &q.Client},
+		{name: "since", to: &q.Within, form: moment}, {name: "wait", to: &q.Wait, form: moment},
+		{name: "after", to: &q.After, form: "the number of an event"},
+		{name: "limit", to: &q.Limit, form: number, most: MaxObserved, zero: true},
+		{name: "top", to: &q.Top, form: number, most: MaxObserved, zero: true},
+	}...)
 }
 
 const (
@@ -207,12 +201,15 @@ const (
 )
 
 // ParseObserveQuery returns the query of a URL.
-func ParseObserveQuery(v url.Values) (q ObserveQuery, err error) {
-	filter, err := ParseFilter(url.Values{"namespace": v["namespace"], "service": v["service"]})
+func ParseObserveQuery(v url.Values) (ObserveQuery, error) {
+	filter, err := ParseFilter(v)
 	if err != nil {
+		return ObserveQuery{}, err
+	}
+	q := ObserveQuery{Filter: *filter, Limit: defaultObserved, Top: defaultSums}
+	if err := parse(v, q.parameters()); err != nil {
 		return q, err
 	}
-	q = ObserveQuery{Filter: *filter, Reasons: v["reason"], Outcomes: v["outcome"], Limit: defaultObserved, Top: defaultSums}
 	if len(q.Reasons) > maxReasons {
 		return q, fmt.Errorf("reason: %d names, at most %d are allowed", len(q.Reasons), maxReasons)
 	}
@@ -226,42 +223,10 @@ func ParseObserveQuery(v url.Values) (q ObserveQuery, err error) {
 			return q, fmt.Errorf("outcome: %q is unknown: %s", o, suggest.OneOf(model.OutcomeNames...))
 		}
 	}
-	if text := v.Get("client"); text != "" {
-		if q.Client, err = ParseClients(text); err != nil {
-			return q, fmt.Errorf("client: %w", err)
-		}
-	}
-	if text := v.Get("after"); text != "" {
-		if q.After, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return q, fmt.Errorf("after: %q is not the number of an event", text)
-		}
-	}
-	return q, q.parseLimits(v)
-}
-
-func (q *ObserveQuery) parseLimits(v url.Values) error {
-	for name, to := range map[string]*int{"limit": &q.Limit, "top": &q.Top} {
-		if text := v.Get(name); text != "" {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < 0 || n > MaxObserved {
-				return fmt.Errorf("%s: %q is not a number from 0 to %d", name, text, MaxObserved)
-			}
-			*to = n
-		}
-	}
-	for name, to := range map[string]*time.Duration{"since": &q.Within, "wait": &q.Wait} {
-		if text := v.Get(name); text != "" {
-			d, err := time.ParseDuration(text)
-			if err != nil || d < 0 {
-				return fmt.Errorf("%s: %q is not a time such as 5m", name, text)
-			}
-			*to = d
-		}
-	}
 	if q.Wait > MaxWait {
-		return fmt.Errorf("wait: %s is longer than %s", q.Wait, MaxWait)
+		return q, fmt.Errorf("wait: %s is longer than %s", q.Wait, MaxWait)
 	}
-	return nil
+	return q, nil
 }
 
 // ParseClients parses a range of clients, or an address.

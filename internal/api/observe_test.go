@@ -18,7 +18,7 @@ func TestObserveQuery(t *testing.T) {
 		{Limit: 7, Top: 3, After: 1 << 40, Wait: 20 * time.Second},
 		{Filter: Filter{Namespace: "shop", Names: []string{"web", "shop/*"}}, Reasons: []string{"denied", "rate"}, Client: netip.MustParsePrefix("10.0.0.0/8"), Within: 5 * time.Minute, Limit: 1000},
 	} {
-		got, err := ParseObserveQuery(q.values())
+		got, err := ParseObserveQuery(encode(q.parameters()))
 		if err != nil || !reflect.DeepEqual(got, q) {
 			t.Errorf("%+v becomes %+v, %v", q, got, err)
 		}

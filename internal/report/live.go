@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,13 +29,10 @@ const (
 	// keep is how long the last reading stays in memory without readers.
 	keep = time.Minute
 
-	defaultLimit = 100  // Services in an answer
-	maxLimit     = 1000 // that may be asked for
-	maxProblems  = 50
-	maxDetails   = 50               // that are kept with a reading
-	maxFailing   = 50               // endpoints that are listed
-	maxQuery     = 512              // bytes
-	liveTimeout  = 10 * time.Second // for a client that reads slowly
+	maxProblems = 50
+	maxDetails  = 50               // that are kept with a reading
+	maxFailing  = 50               // endpoints that are listed
+	liveTimeout = 10 * time.Second // for a client that reads slowly
 )
 
 // countSource is the part of [Server] that a feed needs.
@@ -130,24 +126,8 @@ func (f *feed) detail(t *table, name string) (*api.LiveDetail, error) {
 	return d, nil
 }
 
-// parseQuery reads the parameters "limit", "filter" and "service".
-func parseQuery(values url.Values) (api.LiveQuery, error) {
-	q := api.LiveQuery{Limit: defaultLimit, Filter: values.Get("filter"), Service: values.Get("service")}
-	if text := values.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 || n > maxLimit {
-			return q, fmt.Errorf("limit: %q is not a number from 0 to %d", text, maxLimit)
-		}
-		q.Limit = n
-	}
-	if len(q.Filter) > maxQuery || len(q.Service) > maxQuery {
-		return q, fmt.Errorf("filter and service have at most %d bytes", maxQuery)
-	}
-	return q, nil
-}
-
 func (f *feed) answer(values url.Values) (any, error) {
-	q, err := parseQuery(values)
+	q, err := api.ParseLiveQuery(values)
 	if err != nil {
 		return nil, malformed(err)
 	}
