@@ -305,7 +305,7 @@ func TestDrainWaits(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 || len(got.Endpoints) != 1 {
 		t.Fatalf("%v, exit code %d: %s%s", err, r.code, r.stdout, r.stderr)
 	}
-	if e := got.Endpoints[0]; !e.Drained || e.Open == nil || e.Open.Total != 0 || len(e.Services) != 1 || e.Services[0] != (api.DrainedService{ServiceText: api.ServiceText{Service: "shop/web"}, Endpoints: 3, Left: 2}) {
+	if e := got.Endpoints[0]; !e.Drained || e.Open == nil || e.Open.Total != 0 || len(e.Services) != 1 || e.Services[0] != (api.DrainedService{ServiceText: model.ServiceText{Service: "shop/web"}, Endpoints: 3, Left: 2}) {
 		t.Errorf("%+v", e)
 	}
 	if a, err := other.Ask(); err != nil || a.Name != pod.Name {

@@ -35,15 +35,15 @@ type Basis struct {
 	// Words are the words for all that the node serves: balance, mixed, or absent for Services.
 	Words words.Vocabulary `json:"words,omitzero"`
 	// Failing are the endpoints that fail their health check.
-	Failing []FailingCheck `json:"failing"`
+	Failing []model.FailingCheck `json:"failing"`
 	// Drained is the list in force of endpoints that are drained.
 	Drained []Drained `json:"drained"`
 	// Changes are the changes of servers in force that no file has.
-	Changes []RuntimeChange `json:"changes,omitempty"`
+	Changes []model.RuntimeChange `json:"changes,omitempty"`
 	// Names are the addresses that the names of servers have.
-	Names []ResolvedName `json:"names,omitempty"`
+	Names []model.ResolvedName `json:"names,omitempty"`
 	// Starting are the endpoints that start slowly.
-	Starting []StartingEndpoint `json:"starting,omitempty"`
+	Starting []model.StartingEndpoint `json:"starting,omitempty"`
 	// Isolates reports that files with mistakes do not keep the others from being used.
 	// InForce are those that are not used as they are.
 	Isolates bool      `json:"isolates,omitempty"`
@@ -58,47 +58,10 @@ func (b *Basis) Serves(f model.Family) bool {
 	return slices.Contains(b.Families, f.String())
 }
 
-// FailingCheck is an endpoint of a Service that fails its check.
-type FailingCheck struct {
-	Namespace string         `json:"namespace"`
-	Service   string         `json:"service"`
-	Endpoint  netip.AddrPort `json:"endpoint"` // as it is checked
-	Protocol  string         `json:"protocol,omitempty"`
-	// Check identifies how it is checked: another Service with the same one has the same
-	// result. Versions of nftproxy need not agree on it.
-	Check string `json:"check"`
-}
-
-// StartingEndpoint is an endpoint of a Service that starts slowly.
-type StartingEndpoint struct {
-	Namespace string `json:"namespace"`
-	Service   string `json:"service"`
-	// Endpoint has port 0 where it stands for all ports of a range.
-	Endpoint netip.AddrPort `json:"endpoint"`
-	Part     uint8          `json:"part"` // of its weight, in tenths
-}
-
-// ResolvedName has the addresses that a name of DNS has as a server of a Service.
-type ResolvedName struct {
-	Namespace string            `json:"namespace"`
-	Service   string            `json:"service"`
-	Name      string            `json:"name"`
-	Addresses []ResolvedAddress `json:"addresses"`
-}
-
-// ResolvedAddress is an address of a name. Addresses of SRV records have the rest.
-type ResolvedAddress struct {
-	Address  netip.Addr `json:"address"`
-	Port     uint16     `json:"port,omitempty"`
-	Weight   uint16     `json:"weight,omitempty"`
-	Priority uint8      `json:"priority,omitempty"`
-}
-
 // KeptService names a Service as rules do: a name of more than 100 bytes may be cut.
 type KeptService struct {
-	Namespace string `json:"namespace"`
-	Service   string `json:"service"`
-	Refused   bool   `json:"refused,omitempty"` // by the kernel
+	model.ServiceRef
+	Refused bool `json:"refused,omitempty"` // by the kernel
 }
 
 // InForce is a file that is not used as it is (12.82), and the content that is served in its place.

@@ -54,7 +54,7 @@ type Description struct {
 	Notices  []string `json:"notices,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 	// Runtime are changes of servers by commands, which no file has.
-	Runtime []RuntimeChange `json:"runtimeChanges,omitempty"`
+	Runtime []model.RuntimeChange `json:"runtimeChanges,omitempty"`
 	// RelayFailures are the reasons why the relay refuses connections, one for each family.
 	RelayFailures []string `json:"relayFailures,omitempty"`
 	// Unsynced is why the rules in the kernel may not be those that are described; absent:

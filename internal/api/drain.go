@@ -39,29 +39,13 @@ type Drained struct {
 
 // Asked is a target and the Services that have it.
 type Asked struct {
-	Endpoint string   `json:"endpoint"`
-	Service  string   `json:"service,omitempty"`
-	Services []Effect `json:"services,omitempty"`
+	Endpoint string         `json:"endpoint"`
+	Service  string         `json:"service,omitempty"`
+	Services []model.Effect `json:"services,omitempty"`
 	// Unknown says, in words, that Service is not the name of a Service here.
 	Unknown string `json:"unknown,omitempty"`
 	// DidYouMean are similar endpoints, if no Service has this one.
 	DidYouMean []string `json:"didYouMean,omitempty"`
-}
-
-// Effect is the effect of draining a target on a Service, together with all others that are
-// asked about and with the list.
-type Effect struct {
-	ServiceText
-	Endpoints int `json:"endpoints"` // of the service port that has the fewest left
-	Left      int `json:"left"`      // of them take new connections then
-	// Stops is the verdict on new connections that are forwarded now: reject or drop.
-	Stops string `json:"stops,omitempty"`
-	// Drained reports that no rule leads new connections to the target.
-	Drained bool `json:"drained"`
-	// Relayed reports that connections to the target come from this machine, which relays them.
-	Relayed bool `json:"relayed,omitempty"`
-	// Frontends are the addresses of the Service: "tcp 203.0.113.10:443".
-	Frontends []string `json:"frontends"`
 }
 
 // DrainResult is the report of drain and undrain.
@@ -91,24 +75,9 @@ type DrainedEndpoint struct {
 
 // DrainedService is a Service that has a drained endpoint.
 type DrainedService struct {
-	ServiceText
+	model.ServiceText
 	Endpoints int `json:"endpoints"`
 	Left      int `json:"left"` // take new connections
-}
-
-// ServiceText names a Service as one text.
-type ServiceText struct {
-	Service string `json:"service"`           // namespace/name
-	Balance bool   `json:"balance,omitempty"` // it comes from a Balance
-}
-
-// Object returns the object of the Service, as messages name it.
-func (s ServiceText) Object() string { return ObjectText(s.Service, s.Balance) }
-
-// ObjectText returns the object of a Service, "namespace/name", as messages name it.
-func ObjectText(service string, isBalance bool) string {
-	namespace, name, _ := strings.Cut(service, "/")
-	return model.ServiceName{Namespace: namespace, Name: name}.ObjectAs(isBalance).String()
 }
 
 // OpenCount is a number of open connections.
@@ -159,10 +128,7 @@ type DrainQuery struct {
 }
 
 func (q DrainQuery) values() url.Values {
-	v := url.Values{}
-	if len(q.Targets) > 0 {
-		v["target"] = q.Targets
-	}
+	v := encode([]parameter{{name: "target", to: &q.Targets}})
 	if q.Begin != nil {
 		v.Set("begin", *q.Begin)
 	}
@@ -236,7 +202,7 @@ type Controlled struct {
 	// Sources are the absolute paths that the daemon reads.
 	Sources []string `json:"sources,omitempty"`
 	// Changes are in force now: the ones of the Balance, or all.
-	Changes []RuntimeChange `json:"changes"`
+	Changes []model.RuntimeChange `json:"changes"`
 }
 
 // ControlStep is a change of one server: from "weight 1" to "weight 3", for example.
@@ -244,17 +210,4 @@ type ControlStep struct {
 	Server string `json:"server"`
 	Old    string `json:"old"`
 	New    string `json:"new"`
-}
-
-// RuntimeChange is a change of a server of a Balance that the file of the Balance does not have.
-type RuntimeChange struct {
-	Balance string `json:"balance"` // namespace/name
-	Server  string `json:"server"`
-	// Weight is the weight now; absent: the server is removed.
-	Weight *int `json:"weight,omitempty"`
-	// FileWeight is the weight in the file when the change was made; absent: the server was
-	// not in the file.
-	FileWeight *int      `json:"fileWeight,omitempty"`
-	Since      time.Time `json:"since,omitzero"`
-	By         string    `json:"by,omitempty"` // user and process
 }

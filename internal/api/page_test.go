@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -18,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 var update = flag.Bool("update", false, "add new fields to docs/api.md")
@@ -134,7 +136,7 @@ func (l *fieldLister) list(t reflect.Type) {
 		return
 	}
 	l.seen[t] = true
-	fmt.Fprintf(&l.b, "### %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", titleOf(t), plain(l.about[titleOf(t)]))
+	fmt.Fprintf(&l.b, "### %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", titleOf(t), plain(cmp.Or(l.about[titleOf(t)], strings.ReplaceAll(l.about[t.Name()], t.Name(), titleOf(t)))))
 	var others []reflect.Type
 	l.rows(t, &others)
 	l.b.WriteString("\n")
@@ -192,8 +194,11 @@ func typeText(t reflect.Type, others *[]reflect.Type) string {
 
 // titleOf returns the name of a struct in documents.
 func titleOf(t reflect.Type) string {
-	if t == reflect.TypeFor[api.Problem]() { // of package model
+	switch t { // of package model, where they have another name
+	case reflect.TypeFor[model.Notice]():
 		return "Problem"
+	case reflect.TypeFor[model.NamedAddress]():
+		return "ResolvedAddress"
 	}
 	return t.Name()
 }

@@ -77,7 +77,7 @@ type Rules struct {
 	// Localhost are the loopback addresses on which the daemon listens for NodePorts of TCP.
 	Localhost []netip.Addr `json:"localhostAddresses,omitempty"`
 	// Announced are the addresses of Balances with announce.
-	Announced []AnnouncedAddress `json:"announcedAddresses,omitempty"`
+	Announced []model.AnnouncedAddress `json:"announcedAddresses,omitempty"`
 }
 
 // Served sums up the Services, or those that a [Filter] selects.
@@ -112,16 +112,6 @@ type Findings struct {
 	ProblemCounts map[model.Reason]int `json:"problemCounts,omitempty"`
 	// Notes are facts that operators should know, but need not change.
 	Notes Problems `json:"notes,omitempty"`
-}
-
-// AnnouncedAddress is an address that Balances ask for on an interface.
-type AnnouncedAddress struct {
-	Address   netip.Addr `json:"address"`
-	Interface string     `json:"interface"`
-	// Usable reports whether the interface is up and has the address.
-	Usable bool `json:"usable"`
-	// Reason is why it does not; absent: it does.
-	Reason string `json:"reason,omitempty"`
 }
 
 // Values of [Status.From], and of [Description.From].
@@ -276,18 +266,18 @@ type EndpointChecks struct {
 // FailingServer is an address that fails its health checks. Many Services may have it, each
 // with a problem of its own, although the cause is one: the first of them is named.
 type FailingServer struct {
-	Address     string    `json:"address"`
-	Services    int       `json:"services"`
-	Balances    int       `json:"balances,omitempty"` // of the Services, come from a Balance
-	ServiceText           // the first one
-	Name        string    `json:"name,omitempty"` // of DNS that has the address for the first one
-	Message     string    `json:"message"`        // of a check that fails
-	Since       time.Time `json:"since"`          // of the first check that failed
+	Address           string    `json:"address"`
+	Services          int       `json:"services"`
+	Balances          int       `json:"balances,omitempty"` // of the Services, come from a Balance
+	model.ServiceText           // the first one
+	Name              string    `json:"name,omitempty"` // of DNS that has the address for the first one
+	Message           string    `json:"message"`        // of a check that fails
+	Since             time.Time `json:"since"`          // of the first check that failed
 }
 
 // StartingServer is an endpoint of a Service that starts slowly.
 type StartingServer struct {
-	ServiceText
+	model.ServiceText
 	Address string `json:"address"` // with the port
 	Starting
 }

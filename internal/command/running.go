@@ -170,8 +170,8 @@ func hasTables() (has bool) {
 
 // Result reports whether an endpoint of a Service fails its health check, as the running nftproxy says.
 func (r *running) Result(name model.ServiceName, a netip.Addr) (failing model.CheckResult, fails bool) {
-	return failing, r.basis != nil && slices.ContainsFunc(r.basis.Failing, func(f api.FailingCheck) bool {
-		return f.Namespace == name.Namespace && f.Service == name.Name && f.Endpoint.Addr() == a
+	return failing, r.basis != nil && slices.ContainsFunc(r.basis.Failing, func(f model.FailingCheck) bool {
+		return f.ServiceName() == name && f.Endpoint.Addr() == a
 	})
 }
 
@@ -221,7 +221,7 @@ func (r *running) LogTaken(ctx context.Context, log *slog.Logger) {
 // unless a flag names a file, or else as the file has them.
 func (o *Options) changed(own *config.Own) (drain.Changes, error) {
 	if b := o.Running.basis; b != nil && !o.Settings.Given(config.DrainFile) && !o.Settings.Given(config.ChangesFile) {
-		l, err := drain.ChangesOf(common.EntriesOf(b.Changes))
+		l, err := drain.ChangesOf(b.Changes)
 		if err != nil {
 			return nil, fmt.Errorf("read the runtime changes of the running nftproxy: %w", err)
 		}

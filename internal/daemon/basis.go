@@ -3,6 +3,7 @@ package daemon
 import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Basis implements [report.Facts].
@@ -33,28 +34,16 @@ func (w *work) Basis() *api.Basis {
 		}
 	}
 	for _, name := range w.agent.Kept() {
-		b.Kept = append(b.Kept, api.KeptService{Namespace: name.Namespace, Service: name.Name})
+		b.Kept = append(b.Kept, api.KeptService{ServiceRef: name.Ref()})
 	}
 	for _, name := range w.agent.Quarantined() {
-		b.Kept = append(b.Kept, api.KeptService{Namespace: name.Namespace, Service: name.Name, Refused: true})
+		b.Kept = append(b.Kept, api.KeptService{ServiceRef: name.Ref(), Refused: true})
 	}
 	return b
 }
 
 // addKnown adds what features know.
 func addKnown(b *api.Basis, k *feature.Known) {
-	b.Failing, b.Drained, b.Changes = make([]api.FailingCheck, 0, len(k.Failing)), drainedOf(k.Drained), runtimeChanges(k.Changes)
-	for _, f := range k.Failing {
-		b.Failing = append(b.Failing, api.FailingCheck{Namespace: f.Service.Namespace, Service: f.Service.Name, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check})
-	}
-	for _, n := range k.Resolved {
-		r := api.ResolvedName{Namespace: n.Service.Namespace, Service: n.Service.Name, Name: n.Name}
-		for _, a := range n.Addresses {
-			r.Addresses = append(r.Addresses, api.ResolvedAddress{Address: a.Address, Port: a.Port, Weight: a.Weight, Priority: a.Priority})
-		}
-		b.Names = append(b.Names, r)
-	}
-	for _, e := range k.Starting {
-		b.Starting = append(b.Starting, api.StartingEndpoint{Namespace: e.Service.Namespace, Service: e.Service.Name, Endpoint: e.Endpoint, Part: e.Part})
-	}
+	b.Failing, b.Starting, b.Names = append([]model.FailingCheck{}, k.Failing...), k.Starting, k.Resolved // failing: not nil
+	b.Drained, b.Changes = drainedOf(k.Drained), runtimeChanges(k.Changes)
 }

@@ -143,12 +143,8 @@ func (c *controller) serve(ctx context.Context, name model.ServiceName, r *api.C
 }
 
 // runtimeChanges returns changes as documents have them; not nil.
-func runtimeChanges(l drain.Changes) []api.RuntimeChange {
-	out := []api.RuntimeChange{}
-	for _, e := range l.Entries() {
-		out = append(out, api.RuntimeChange(e))
-	}
-	return out
+func runtimeChanges(l drain.Changes) []model.RuntimeChange {
+	return append([]model.RuntimeChange{}, l.Entries()...)
 }
 
 func (c *controller) undoAll() (steps []drain.Step, err error) {

@@ -76,12 +76,7 @@ func drainsOf(a *drain.Answer) *api.Drains {
 		out.Error, out.Since, out.Unknown = p.Err.Error(), p.Since, p.Unknown
 	}
 	for _, a := range a.Asked {
-		asked := api.Asked{Endpoint: a.Endpoint(), Service: serviceText(a.Service), Unknown: a.Unknown, DidYouMean: a.DidYouMean}
-		for _, e := range a.Services {
-			asked.Services = append(asked.Services, api.Effect{ServiceText: api.ServiceText{Service: e.Service.String(), Balance: e.Balance}, Endpoints: e.Endpoints, Left: e.Left,
-				Stops: e.Stops, Drained: e.Drained, Relayed: e.Relayed, Frontends: e.Frontends})
-		}
-		out.Asked = append(out.Asked, asked)
+		out.Asked = append(out.Asked, api.Asked{Endpoint: a.Endpoint(), Service: serviceText(a.Service), Unknown: a.Unknown, DidYouMean: a.DidYouMean, Services: a.Services})
 	}
 	return out
 }

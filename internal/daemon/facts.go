@@ -46,10 +46,10 @@ func (f facts) SourceState() report.SourceState {
 // AddToStatus implements [report.Facts].
 func (f facts) AddToStatus(s *api.Status, now time.Time) {
 	s.Observe = f.observing(now)
-	if a := feature.Find[interface{ Announced() []feature.Announced }](f.Features); a != nil {
-		for _, address := range a.Announced() {
-			s.Announced = append(s.Announced, api.AnnouncedAddress(address))
-		}
+	if a := feature.Find[interface {
+		Announced() []model.AnnouncedAddress
+	}](f.Features); a != nil {
+		s.Announced = a.Announced()
 	}
 }
 

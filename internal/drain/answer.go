@@ -27,22 +27,9 @@ type Answer struct {
 // Asked is a target and the Services that have it.
 type Asked struct {
 	Target
-	Services   []Effect
+	Services   []model.Effect
 	Unknown    string   // why there is no Service of this name, in words
 	DidYouMean []string // similar endpoints, if no Service has this one
-}
-
-// Effect is the effect of draining a target on a Service, together with all others that are
-// asked about and with the list.
-type Effect struct {
-	Service   model.ServiceName
-	Balance   bool   // the Service comes from a Balance
-	Endpoints int    // of the service port that has the fewest left
-	Left      int    // of them take new connections then
-	Stops     string // the verdict on new connections that are forwarded now: reject or drop
-	Drained   bool   // no rule leads new connections to the target
-	Relayed   bool   // connections to the target come from this machine, which relays them
-	Frontends []string
 }
 
 // Services are the Services of a node.
@@ -80,7 +67,7 @@ func Ask(targets []Target, list List, of Services, unknown func(model.ServiceNam
 				continue
 			}
 			if e := ports.effect(t); e != nil {
-				e.Service, e.Balance, e.Frontends = name, v.Service.Balance, frontends
+				e.ServiceText, e.Frontends = name.Text(v.Service.Balance), frontends
 				out[i].Services = append(out[i].Services, *e)
 			}
 		}
@@ -196,8 +183,8 @@ func with(v *model.View, r *model.Route, slices []*model.EndpointSlice) *served.
 }
 
 // effect returns the effect of the drain on the frontends that have a target; nil: none has.
-func (all servedPorts) effect(t Target) *Effect {
-	var e *Effect
+func (all servedPorts) effect(t Target) *model.Effect {
+	var e *model.Effect
 	for _, p := range all {
 		first, _ := slices.BinarySearchFunc(p.endpoints, t.Address, func(e model.Endpoint, a netip.Addr) int { return e.Host.Address.Compare(a) })
 		for _, endpoint := range p.endpoints[first:] {
@@ -208,7 +195,7 @@ func (all servedPorts) effect(t Target) *Effect {
 				continue
 			}
 			if e == nil {
-				e = &Effect{Endpoints: p.known, Left: p.left, Drained: true}
+				e = &model.Effect{Endpoints: p.known, Left: p.left, Drained: true}
 			}
 			if p.left < e.Left {
 				e.Endpoints, e.Left = p.known, p.left

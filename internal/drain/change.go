@@ -84,19 +84,8 @@ func (l Changes) Names() []model.ServiceName {
 	return names
 }
 
-// ChangeEntry is a change with the names of its Balance and server as text.
-type ChangeEntry struct {
-	Balance string // namespace/name
-	Server  string
-	// Weight is the weight now; nil: the server is removed. FileWeight is the one in the file when the
-	// change was made; nil: the server was not in the file.
-	Weight, FileWeight *int
-	Since              time.Time
-	By                 string // user and process
-}
-
 // Entries returns the changes as entries.
-func (l Changes) Entries() (out []ChangeEntry) {
+func (l Changes) Entries() (out []model.RuntimeChange) {
 	for _, name := range l.Names() {
 		for _, c := range l[name] {
 			out = append(out, c.entry(name))
@@ -105,8 +94,8 @@ func (l Changes) Entries() (out []ChangeEntry) {
 	return out
 }
 
-func (c Change) entry(name model.ServiceName) ChangeEntry {
-	r := ChangeEntry{Balance: name.String(), Server: c.String(), Since: c.Since, By: c.By}
+func (c Change) entry(name model.ServiceName) model.RuntimeChange {
+	r := model.RuntimeChange{Balance: name.String(), Server: c.String(), Since: c.Since, By: c.By}
 	if c.Weight != absent {
 		r.Weight = &c.Weight
 	}
@@ -117,7 +106,7 @@ func (c Change) entry(name model.ServiceName) ChangeEntry {
 }
 
 // ChangesOf returns the list of some entries.
-func ChangesOf(all []ChangeEntry) (Changes, error) {
+func ChangesOf(all []model.RuntimeChange) (Changes, error) {
 	out := make(Changes)
 	for i := range all {
 		if field, err := out.add(&all[i]); err != nil {
@@ -128,7 +117,7 @@ func ChangesOf(all []ChangeEntry) (Changes, error) {
 }
 
 // add adds an entry. The error is about a field.
-func (l Changes) add(r *ChangeEntry) (field string, err error) {
+func (l Changes) add(r *model.RuntimeChange) (field string, err error) {
 	name, err := ParseService(r.Balance)
 	if err != nil {
 		return "balance", err
@@ -202,7 +191,7 @@ func (l line) MarshalYAML() (any, error) {
 }
 
 func (l Changes) addItem(it changesItem) (field string, err error) {
-	r := ChangeEntry{Balance: it.Balance, Server: it.Server, Weight: it.Weight, FileWeight: it.FileWeight, By: string(it.By)}
+	r := model.RuntimeChange{Balance: it.Balance, Server: it.Server, Weight: it.Weight, FileWeight: it.FileWeight, By: string(it.By)}
 	if r.Since, err = parseSince(it.Since); err != nil {
 		return "since", err
 	}

@@ -73,7 +73,7 @@ func (u *Update) checkEffects(report *Answer) error {
 		for _, s := range a.Services {
 			if s.Stops != "" {
 				stopped := map[string]string{"reject": "rejected", "drop": "dropped"}[s.Stops]
-				errs = append(errs, words.Of(s.Balance).Errorf("%s would have no other endpoint than %s: new connections would be %s", s.Service.ObjectAs(s.Balance), a.Endpoint(), stopped))
+				errs = append(errs, words.Of(s.Balance).Errorf("%s would have no other endpoint than %s: new connections would be %s", s.Object(), a.Endpoint(), stopped))
 			}
 		}
 	}
@@ -171,7 +171,7 @@ func (u *Update) revoked() error {
 // inForce reports whether no rule leads new connections to the targets.
 func inForce(r *Answer) bool {
 	for _, a := range r.Asked {
-		if slices.ContainsFunc(a.Services, func(e Effect) bool { return !e.Drained }) {
+		if slices.ContainsFunc(a.Services, func(e model.Effect) bool { return !e.Drained }) {
 			return false
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 // Known is what decides over rules beside the objects and settings: what features of a process know.
 type Known struct {
-	Failing  []Failing
-	Starting []Starting
-	Resolved []Resolved
+	Failing  []model.FailingCheck
+	Starting []model.StartingEndpoint
+	Resolved []model.ResolvedName
 	Drained  drain.List
 	Changes  drain.Changes
 	Machine  *Addresses // nil: the rules are for another one
@@ -36,29 +36,6 @@ type Planned struct {
 	Names     []string // that it is about; nil: none
 }
 
-// Resolved has the addresses that a name has as a server of a Service.
-type Resolved struct {
-	Service   model.ServiceName
-	Name      string
-	Addresses []model.NamedAddress
-}
-
-// Starting is an endpoint of a Service that starts slowly.
-type Starting struct {
-	Service model.ServiceName
-	model.Starting
-}
-
-// Failing is an endpoint of a Service that fails its check.
-type Failing struct {
-	Service  model.ServiceName
-	Endpoint netip.AddrPort // as it is checked
-	Protocol string
-	// Check identifies how it is checked: another Service with the same one has the same
-	// result. Versions of nftproxy need not agree on it.
-	Check string
-}
-
 // AddressAction is what makes an address of an interface right.
 type AddressAction string
 
@@ -80,12 +57,4 @@ type AddressChange struct {
 func (c AddressChange) String() string {
 	sign := map[AddressAction]string{AddAddress: "+", RemoveAddress: "-"}[c.Action]
 	return fmt.Sprintf("%s address %s on %s", sign, c.Address, c.Interface)
-}
-
-// Announced is an address that Balances ask for on an interface.
-type Announced struct {
-	Address   netip.Addr
-	Interface string
-	Usable    bool   // the interface is up and has the address
-	Reason    string // why it is not usable
 }

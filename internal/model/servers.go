@@ -28,7 +28,7 @@ type NamedServer struct {
 // NamedAddress is an address that a name has.
 type NamedAddress struct {
 	Address  netip.Addr `json:"address"`
-	Port     uint16     `json:"port,omitempty"`     // zero, unless it comes from an SRV record
+	Port     uint16     `json:"port,omitempty"`     // of an SRV record
 	Weight   uint16     `json:"weight,omitempty"`   // likewise
 	Priority uint8      `json:"priority,omitempty"` // likewise
 }

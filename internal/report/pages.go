@@ -24,7 +24,7 @@ func (s *Server) Pages() []serve.Page { return s.pages }
 // are those of live data.
 func (s *Server) Page(path, about string, view func(q api.LiveQuery, byName bool) (fmt.Stringer, error)) serve.Page {
 	return s.newPage(path, about, serve.NewAnswers(budget.PageRequests, writeTimeout), func(values url.Values) (any, error) {
-		q, err := parseQuery(values)
+		q, err := api.ParseLiveQuery(values)
 		if err != nil {
 			return nil, malformed(err)
 		}

@@ -220,7 +220,7 @@ func (r *report) addFailingServers(failures []failure, view func(model.ServiceNa
 		isBalance := r.isBalance(f.service)
 		s := servers[f.address]
 		if s == nil {
-			s = &api.FailingServer{Address: f.address.String(), Since: f.result.Since, ServiceText: api.ServiceText{Service: f.name, Balance: isBalance}, Message: f.result.Why()}
+			s = &api.FailingServer{Address: f.address.String(), Since: f.result.Since, ServiceText: model.ServiceText{Service: f.name, Balance: isBalance}, Message: f.result.Why()}
 			servers[f.address], first[s.Address] = s, f
 		}
 		s.Services++

@@ -208,6 +208,6 @@ func (r *report) addStarting(routes []model.Route, now time.Time, filter *api.Fi
 	})
 	r.StartingCount = len(all)
 	for _, s := range all[:min(len(all), maxStarting)] {
-		r.Starting = append(r.Starting, api.StartingServer{ServiceText: api.ServiceText{Service: s.service.Name.String(), Balance: s.service.Balance}, Address: model.EndpointText(s.address), Starting: *found[s]})
+		r.Starting = append(r.Starting, api.StartingServer{ServiceText: s.service.Name.Text(s.service.Balance), Address: model.EndpointText(s.address), Starting: *found[s]})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
@@ -43,7 +44,7 @@ func DrainResult(w io.Writer, r *api.DrainResult, v DrainView) error {
 func drained(p *terminal.Printer, e *api.DrainedEndpoint, r *api.DrainResult, v DrainView) {
 	name := e.Endpoint
 	if e.Service != "" {
-		name += " of " + api.ObjectText(e.Service, r.Words == words.Balance)
+		name += " of " + model.ServiceText{Service: e.Service, Balance: r.Words == words.Balance}.Object()
 	}
 	switch {
 	case v.Undo:
@@ -173,7 +174,7 @@ func controlledWeight(weight *int) string {
 	return fmt.Sprintf("weight %d", *weight)
 }
 
-func (p *describePrinter) runtime(all []api.RuntimeChange) {
+func (p *describePrinter) runtime(all []model.RuntimeChange) {
 	for i := range all {
 		c := &all[i]
 		p.Fact("runtime", "%s: %s, in the file %s (by %s; nftproxy undo ends it)", c.Server, controlledWeight(c.Weight), controlledWeight(c.FileWeight), c.By)

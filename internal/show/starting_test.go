@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // TestStarting: 3.72. Text about endpoints that start slowly: the first ones, and how many more.
@@ -14,7 +15,7 @@ func TestStarting(t *testing.T) {
 	starting := api.Starting{Part: 0.4, Full: now.Add(20 * time.Second)}
 	r := &api.Status{From: api.FromDaemon, Healthy: true, Served: api.Served{StartingCount: 7}}
 	for _, address := range []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80", "10.0.0.5:80"} {
-		r.Starting = append(r.Starting, api.StartingServer{ServiceText: api.ServiceText{Service: "default/web", Balance: true}, Address: address, Starting: starting})
+		r.Starting = append(r.Starting, api.StartingServer{ServiceText: model.ServiceText{Service: "default/web", Balance: true}, Address: address, Starting: starting})
 	}
 	for all, want := range map[bool]string{
 		false: "starting   10.0.0.1:80 of Balance web, 40 % of its weight, all of it in 20s|10.0.0.2|10.0.0.3|and 4 more: nftproxy status -A",

@@ -22,34 +22,11 @@ func FollowBasis(n *model.Config, b *api.Basis) {
 }
 
 // KnownOf returns what features of a running nftproxy know, except what operators have changed; b may be nil.
-func KnownOf(b *api.Basis) (k feature.Known) {
+func KnownOf(b *api.Basis) feature.Known {
 	if b == nil {
-		return k
+		return feature.Known{}
 	}
-	for _, f := range b.Failing {
-		of := model.ServiceName{Namespace: f.Namespace, Name: f.Service}
-		k.Failing = append(k.Failing, feature.Failing{Service: of, Endpoint: f.Endpoint, Protocol: f.Protocol, Check: f.Check})
-	}
-	for _, e := range b.Starting {
-		of := model.ServiceName{Namespace: e.Namespace, Name: e.Service}
-		k.Starting = append(k.Starting, feature.Starting{Service: of, Starting: model.Starting{Endpoint: e.Endpoint, Part: e.Part}})
-	}
-	for _, n := range b.Names {
-		r := feature.Resolved{Service: model.ServiceName{Namespace: n.Namespace, Name: n.Service}, Name: n.Name}
-		for _, a := range n.Addresses {
-			r.Addresses = append(r.Addresses, model.NamedAddress{Address: a.Address, Port: a.Port, Weight: a.Weight, Priority: a.Priority})
-		}
-		k.Resolved = append(k.Resolved, r)
-	}
-	return k
-}
-
-// EntriesOf returns changes of servers of a document.
-func EntriesOf(all []api.RuntimeChange) (out []drain.ChangeEntry) {
-	for _, c := range all {
-		out = append(out, drain.ChangeEntry(c))
-	}
-	return out
+	return feature.Known{Failing: b.Failing, Starting: b.Starting, Resolved: b.Names}
 }
 
 // DrainedOf returns the list of drained endpoints of a document.
@@ -78,19 +55,11 @@ func DrainsOf(d *api.Drains) (*drain.Answer, error) {
 		return nil, err
 	}
 	for _, a := range d.Asked {
-		asked := drain.Asked{Unknown: a.Unknown, DidYouMean: a.DidYouMean}
-		if asked.Target, err = drain.Decode(strings.TrimSpace(a.Endpoint + " " + a.Service)); err != nil {
+		target, err := drain.Decode(strings.TrimSpace(a.Endpoint + " " + a.Service))
+		if err != nil {
 			return nil, err
 		}
-		for _, e := range a.Services {
-			of, err := drain.ParseService(e.Service)
-			if err != nil {
-				return nil, err
-			}
-			asked.Services = append(asked.Services, drain.Effect{Service: of, Balance: e.Balance, Endpoints: e.Endpoints, Left: e.Left,
-				Stops: e.Stops, Drained: e.Drained, Relayed: e.Relayed, Frontends: e.Frontends})
-		}
-		out.Asked = append(out.Asked, asked)
+		out.Asked = append(out.Asked, drain.Asked{Target: target, Unknown: a.Unknown, DidYouMean: a.DidYouMean, Services: a.Services})
 	}
 	return out, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/rewrite"
@@ -182,7 +183,7 @@ func (o *controlOptions) run(c *cobra.Command, args []string) error {
 			err = awaitFile(c.Context(), asked, request, answer)
 		}
 	case errors.Is(err, client.ErrNoSocket) && o.write && len(o.files) > 0:
-		answer = &api.Controlled{Balance: request.Balance, Changes: []api.RuntimeChange{}}
+		answer = &api.Controlled{Balance: request.Balance, Changes: []model.RuntimeChange{}}
 		err = o.writeFile(request, answer, nil)
 	}
 	if err != nil {
@@ -301,7 +302,7 @@ func awaitFile(ctx context.Context, asked *client.Client, r *api.Control, answer
 			return err
 		}
 		answer.Changes = list.Changes
-		if !slices.ContainsFunc(list.Changes, func(c api.RuntimeChange) bool { return names(r.Server, c.Server) }) {
+		if !slices.ContainsFunc(list.Changes, func(c model.RuntimeChange) bool { return names(r.Server, c.Server) }) {
 			return nil
 		}
 		if time.Now().After(deadline) {

@@ -51,7 +51,7 @@ func (o *drainOptions) result(path string, report *drain.Answer, list drain.List
 		}
 		if report != nil && i < len(report.Asked) {
 			for _, s := range report.Asked[i].Services {
-				e.Services = append(e.Services, api.DrainedService{ServiceText: api.ServiceText{Service: s.Service.String(), Balance: s.Balance}, Endpoints: s.Endpoints, Left: s.Left})
+				e.Services = append(e.Services, api.DrainedService{ServiceText: s.ServiceText, Endpoints: s.Endpoints, Left: s.Left})
 				frontends = append(frontends, s.Frontends...)
 				relayed = relayed || s.Relayed
 			}

@@ -95,7 +95,7 @@ func (e *Engine) Counts() (names, failing int) {
 // AddTo implements [feature.Knower] with the addresses of all names of Services.
 func (e *Engine) AddTo(k *feature.Known) { k.Resolved = e.resolved() }
 
-func (e *Engine) resolved() (out []feature.Resolved) {
+func (e *Engine) resolved() (out []model.ResolvedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for name, s := range e.services {
@@ -104,13 +104,13 @@ func (e *Engine) resolved() (out []feature.Resolved) {
 		}
 		all := e.addresses(name, s.given.Service)
 		for i := range all {
-			out = append(out, feature.Resolved{Service: name, Name: s.given.Service.Extra().Names[i].Name, Addresses: all[i]})
+			out = append(out, model.ResolvedName{ServiceRef: name.Ref(), Name: s.given.Service.Extra().Names[i].Name, Addresses: all[i]})
 		}
 	}
-	slices.SortFunc(out, func(a, b feature.Resolved) int {
-		return cmp.Or(a.Service.Compare(b.Service), strings.Compare(a.Name, b.Name))
+	slices.SortFunc(out, func(a, b model.ResolvedName) int {
+		return cmp.Or(a.ServiceName().Compare(b.ServiceName()), strings.Compare(a.Name, b.Name))
 	})
-	return slices.CompactFunc(out, func(a, b feature.Resolved) bool { return a.Service == b.Service && a.Name == b.Name })
+	return slices.CompactFunc(out, func(a, b model.ResolvedName) bool { return a.ServiceRef == b.ServiceRef && a.Name == b.Name })
 }
 
 // Plan implements [feature.Planner].
@@ -130,14 +130,14 @@ func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
 // mark returns a snapshot as an engine edits it that has these answers, and the names of its
 // Services that have none. A Service that the engine does not know has the answers of another
 // one for the same name.
-func mark(s *model.Snapshot, answers []feature.Resolved) (edited *model.Snapshot, unknown []string) {
+func mark(s *model.Snapshot, answers []model.ResolvedName) (edited *model.Snapshot, unknown []string) {
 	if !slices.ContainsFunc(s.Services, func(s *model.Service) bool { return len(s.Extra().Names) > 0 }) {
 		return s, nil
 	}
 	of := func(service model.ServiceName, n *model.NamedServer) []model.NamedAddress {
-		i := slices.IndexFunc(answers, func(r feature.Resolved) bool { return r.Name == n.Name && r.Service == service })
+		i := slices.IndexFunc(answers, func(r model.ResolvedName) bool { return r.Name == n.Name && r.ServiceName() == service })
 		if i < 0 {
-			i = slices.IndexFunc(answers, func(r feature.Resolved) bool { return r.Name == n.Name })
+			i = slices.IndexFunc(answers, func(r model.ResolvedName) bool { return r.Name == n.Name })
 		}
 		if i < 0 {
 			unknown = append(unknown, n.Label())

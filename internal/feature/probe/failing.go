@@ -12,9 +12,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-func (t *target) failing(name model.ServiceName) feature.Failing {
+func (t *target) failing(name model.ServiceName) model.FailingCheck {
 	sum := sha256.Sum256([]byte(t.how.Value()))
-	f := feature.Failing{Service: name, Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
+	f := model.FailingCheck{ServiceRef: name.Ref(), Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
 	if t.protocol != 0 {
 		f.Protocol = t.protocol.String()
 	}
@@ -22,7 +22,7 @@ func (t *target) failing(name model.ServiceName) feature.Failing {
 }
 
 // Failing returns the endpoints that fail, in a fixed order.
-func (e *Engine) Failing() (out []feature.Failing) {
+func (e *Engine) Failing() (out []model.FailingCheck) {
 	e.mu.Lock()
 	for _, s := range e.services {
 		for _, m := range s.members {
@@ -32,8 +32,8 @@ func (e *Engine) Failing() (out []feature.Failing) {
 		}
 	}
 	e.mu.Unlock()
-	slices.SortFunc(out, func(a, b feature.Failing) int {
-		return cmp.Or(a.Service.Compare(b.Service), a.Endpoint.Compare(b.Endpoint))
+	slices.SortFunc(out, func(a, b model.FailingCheck) int {
+		return cmp.Or(a.ServiceName().Compare(b.ServiceName()), a.Endpoint.Compare(b.Endpoint))
 	})
 	return out
 }
@@ -51,7 +51,7 @@ func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
 // check: of a Service that checks an endpoint in another way now, the result stays, and a
 // new one has the result of another Service with the same check. marked has the endpoints that
 // fail, for example "10.1.1.2:80 of default/web".
-func Mark(s *model.Snapshot, results []feature.Failing) (edited *model.Snapshot, marked []string) {
+func Mark(s *model.Snapshot, results []model.FailingCheck) (edited *model.Snapshot, marked []string) {
 	if len(results) == 0 {
 		return s, nil
 	}
@@ -60,15 +60,15 @@ func Mark(s *model.Snapshot, results []feature.Failing) (edited *model.Snapshot,
 	e.adopt(results)
 	edited = s.Edit(e.Edit)
 	for _, f := range e.Failing() {
-		marked = append(marked, f.Endpoint.String()+" of "+f.Service.String())
+		marked = append(marked, f.Endpoint.String()+" of "+f.ServiceName().String())
 	}
 	return edited, marked
 }
 
-func (e *Engine) adopt(results []feature.Failing) {
+func (e *Engine) adopt(results []model.FailingCheck) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	same := make(map[feature.Failing][]*target, len(e.targets))
+	same := make(map[model.FailingCheck][]*target, len(e.targets))
 	for _, t := range e.targets {
 		f := t.failing(model.ServiceName{})
 		same[f] = append(same[f], t)
@@ -76,11 +76,11 @@ func (e *Engine) adopt(results []feature.Failing) {
 	now := time.Now()
 	for _, f := range results {
 		of := f
-		of.Service = model.ServiceName{}
+		of.ServiceRef = model.ServiceRef{}
 		for _, t := range same[of] {
 			e.set(t, false, now)
 		}
-		if t := e.services[f.Service].find(f.Endpoint.Addr()); t != nil {
+		if t := e.services[f.ServiceName()].find(f.Endpoint.Addr()); t != nil {
 			e.set(t, false, now)
 		}
 	}

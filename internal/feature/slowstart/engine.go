@@ -249,17 +249,17 @@ func (e *Engine) take(now time.Time) (names []model.ServiceName, next time.Time)
 }
 
 // Starting returns the endpoints that start slowly, for plans on this machine.
-func (e *Engine) Starting() (out []feature.Starting) {
+func (e *Engine) Starting() (out []model.StartingEndpoint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
 	for name, s := range e.starting {
 		for _, a := range s.starting(now) {
-			out = append(out, feature.Starting{Service: name, Starting: model.Starting{Endpoint: a.Endpoint, Part: a.Part}})
+			out = append(out, model.StartingEndpoint{ServiceRef: name.Ref(), Endpoint: a.Endpoint, Part: a.Part})
 		}
 	}
-	slices.SortFunc(out, func(a, b feature.Starting) int {
-		return cmp.Or(a.Service.Compare(b.Service), a.Endpoint.Compare(b.Endpoint))
+	slices.SortFunc(out, func(a, b model.StartingEndpoint) int {
+		return cmp.Or(a.ServiceName().Compare(b.ServiceName()), a.Endpoint.Compare(b.Endpoint))
 	})
 	return out
 }
@@ -275,14 +275,14 @@ func (Kind) Plan(s *model.Snapshot, k *feature.Known) (feature.Planned, error) {
 
 // Mark returns a snapshot as an engine edits it in which these endpoints start. Services without a
 // slow start have none. marked has the endpoints, for example "10.1.1.2:80 of default/web".
-func Mark(s *model.Snapshot, all []feature.Starting) (edited *model.Snapshot, marked []string) {
+func Mark(s *model.Snapshot, all []model.StartingEndpoint) (edited *model.Snapshot, marked []string) {
 	if len(all) == 0 {
 		return s, nil
 	}
 	of := make(map[model.ServiceName][]model.Starting)
 	for _, a := range all {
 		if a.Part > 0 && a.Part < model.StartParts {
-			of[a.Service] = append(of[a.Service], a.Starting)
+			of[a.ServiceName()] = append(of[a.ServiceName()], model.Starting{Endpoint: a.Endpoint, Part: a.Part})
 		}
 	}
 	edited = s.Edit(func(name model.ServiceName, state model.ServiceState) model.ServiceState {

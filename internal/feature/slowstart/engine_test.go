@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -133,7 +132,7 @@ func TestTime(t *testing.T) {
 		edit(90*time.Second, "1 2", "2:4")
 		time.Sleep(time.Second)
 		edit(90*time.Second, "1 2", "2:5")
-		if got := e.Starting(); len(got) != 1 || got[0].Service.String() != "default/web" || got[0].Endpoint.String() != "10.0.0.2:8080" || got[0].Part != 5 {
+		if got := e.Starting(); len(got) != 1 || got[0].ServiceName().String() != "default/web" || got[0].Endpoint.String() != "10.0.0.2:8080" || got[0].Part != 5 {
 			t.Errorf("report %v", got)
 		}
 		edit(0, "1 2", "")
@@ -237,10 +236,10 @@ func TestMark(t *testing.T) {
 	other.Name.Name = "other"
 	s := &model.Snapshot{Services: []*model.Service{on.Service, &other}}
 	two := netip.MustParseAddrPort("10.0.0.2:8080")
-	of := func(name string, part uint8) feature.Starting {
-		return feature.Starting{Service: model.ServiceName{Namespace: "default", Name: name}, Starting: model.Starting{Endpoint: two, Part: part}}
+	of := func(name string, part uint8) model.StartingEndpoint {
+		return model.StartingEndpoint{ServiceRef: model.ServiceRef{Namespace: "default", Service: name}, Endpoint: two, Part: part}
 	}
-	reported := []feature.Starting{of("web", 3), of("web", 99), of("other", 3), of("gone", 3)}
+	reported := []model.StartingEndpoint{of("web", 3), of("web", 99), of("other", 3), of("gone", 3)}
 	out, marked := Mark(s, reported)
 	if got := parts(model.ServiceState{Service: out.Services[0]}); got != "2:3" || out.Services[1] != &other || !slices.Equal(marked, []string{"10.0.0.2:8080 of default/web"}) {
 		t.Errorf("%q start, marked %q", got, marked)

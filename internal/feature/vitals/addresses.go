@@ -187,11 +187,11 @@ func (k *keeper) lacks(s State) bool {
 }
 
 // announced returns the addresses that Balances ask for. It is safe for concurrent use.
-func (k *keeper) announced() (out []feature.Announced) {
+func (k *keeper) announced() (out []model.AnnouncedAddress) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for p, wanted := range k.asked() {
-		a := feature.Announced{Address: p.Address, Interface: p.Interface}
+		a := model.AnnouncedAddress{Address: p.Address, Interface: p.Interface}
 		switch s := k.states[p]; {
 		case s != nil && s.there && k.up[p.Interface]:
 			a.Usable = true
@@ -204,7 +204,7 @@ func (k *keeper) announced() (out []feature.Announced) {
 		}
 		out = append(out, a)
 	}
-	slices.SortFunc(out, func(a, b feature.Announced) int {
+	slices.SortFunc(out, func(a, b model.AnnouncedAddress) int {
 		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Interface, b.Interface))
 	})
 	return out

@@ -270,7 +270,7 @@ func (a *Actor) run(ctx context.Context, name model.ServiceName, now told) {
 }
 
 // Announced returns the addresses that Balances ask for, and whether clients can reach them here.
-func (a *Actor) Announced() []feature.Announced { return a.addresses.announced() }
+func (a *Actor) Announced() []model.AnnouncedAddress { return a.addresses.announced() }
 
 // Problems implements [feature.Reporter]: it says which addresses are not where they should be, and why.
 func (a *Actor) Problems(time.Time) []model.Notice { return a.addresses.problems() }
