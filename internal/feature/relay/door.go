@@ -11,18 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// door is the listener of a family, with the gate that lets connections pass to it.
-type door struct {
-	listener *net.TCPListener
-	gate     *gate
-}
-
-// close closes the gate first: no connection may arrive at a port that another process can take.
-func (d *door) close() {
-	d.gate.close()
-	d.listener.Close()
-}
-
 // Names in the store. An older release knows that of the listener.
 func listenerName(f model.Family) string { return "relay-" + f.String() }
 func gateName(f model.Family) string     { return "relay-gate-" + f.String() }
@@ -33,11 +21,11 @@ func (s *Server) openDoor(f model.Family) (*door, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.gate(f, l, kept)
+	d, err := s.guard(f, l, kept)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &door{l, g}, nil
+	return d, nil
 }
 
 // listener returns the listener of the last process, or opens one. It reports whether the store
@@ -52,8 +40,8 @@ func (s *Server) listener(f model.Family) (l *net.TCPListener, kept bool, err er
 	return l, s.keep(f, listenerName(f), l), nil
 }
 
-// gate returns a gate for a listener. The store keeps it only beside the listener.
-func (s *Server) gate(f model.Family, l *net.TCPListener, kept bool) (*gate, error) {
+// guard makes a door of a listener. The store keeps a gate only beside the listener.
+func (s *Server) guard(f model.Family, l *net.TCPListener, kept bool) (*door, error) {
 	left := s.store.Take(gateName(f))
 	if left != nil && !kept { // its listener is gone
 		left.Close()
@@ -63,11 +51,11 @@ func (s *Server) gate(f model.Family, l *net.TCPListener, kept bool) (*gate, err
 		}
 	}
 	isNew := left == nil
-	g, err := guard(f, l, left)
+	d, err := makeDoor(f, l, left)
 	if err == nil && isNew && kept {
-		s.keep(f, gateName(f), g.socket)
+		s.keep(f, gateName(f), d.gate)
 	}
-	return g, err
+	return d, err
 }
 
 // keep has the store keep a file, and reports whether it does as far as this process knows.

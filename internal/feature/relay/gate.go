@@ -19,16 +19,17 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
-// gate is a table that lets redirected connections pass to the port of the relay; the rules reject all
-// others there. It belongs to a socket without NFT_TABLE_F_PERSIST (kernel 5.12), so the kernel
+// door is the listener of a family, with a gate: a table that lets redirected connections pass to the port of the relay; the
+// rules reject all others there. It belongs to a socket without NFT_TABLE_F_PERSIST (kernel 5.12), so the kernel
 // removes it when that socket is closed, however the process ends. It must never outlive the
 // listener: another process could then take the port, and get the connections.
-type gate struct {
-	socket *os.File // that owns the table
-	// listener is a copy. The kernel may close the files of a process that ends in the order of
+type door struct {
+	listener *net.TCPListener
+	gate     *os.File // the socket that owns the table
+	// above is a copy of the listener. The kernel may close the files of a process that ends in the order of
 	// their numbers, or the other way round: the copy has a higher one than the socket, and the
 	// listener a lower one, so that in either order the socket is not the last.
-	listener *os.File
+	above *os.File
 }
 
 // Numbers of linux/netfilter/nf_tables.h, of linux/netfilter/nf_conntrack_common.h, and of
@@ -38,34 +39,36 @@ const (
 	statusDNAT    = 1 << 5
 )
 
-// guard makes a gate for a listener: with the socket of the last process if it has left one. It
+// makeDoor makes a gate for a listener: with the socket of the last process if it has left one. It
 // takes ownership of that.
-func guard(f model.Family, l *net.TCPListener, left *os.File) (_ *gate, err error) {
-	g := &gate{}
+func makeDoor(f model.Family, l *net.TCPListener, left *os.File) (_ *door, err error) {
+	d := &door{listener: l}
 	if left == nil {
 		left, err = makeTable(f)
 	}
 	if err == nil {
-		g.socket, err = copyAbove(left, l)
+		d.gate, err = copyAbove(left, l)
 		err = errors.Join(err, left.Close())
 	}
 	if err == nil {
-		g.listener, err = copyAbove(l, g.socket)
+		d.above, err = copyAbove(l, d.gate)
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("let connections pass to port %d: %w", model.RelayPort, err), g.close())
+	if err == nil {
+		return d, nil
 	}
-	return g, nil
+	err = fmt.Errorf("let connections pass to port %d: %w", model.RelayPort, err)
+	if d.gate != nil {
+		err = errors.Join(err, d.gate.Close())
+	}
+	return nil, err
 }
 
-// close removes the table, unless another process holds its socket. The listener is closed after it.
-func (g *gate) close() (err error) {
-	for _, f := range []*os.File{g.socket, g.listener} {
-		if f != nil {
-			err = errors.Join(err, f.Close())
-		}
-	}
-	return err
+// close removes the table, unless another process holds its socket, and then the listener: no connection may arrive at a
+// port that another process can take.
+func (d *door) close() {
+	d.gate.Close()
+	d.above.Close()
+	d.listener.Close()
 }
 
 // copyAbove returns a copy whose descriptor has a higher number than that of another file.
