@@ -6,6 +6,7 @@ package slowstart
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -16,7 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/metrics/scraped"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Engine follows the endpoints of Services with a slow start. While no endpoint starts, Run has
@@ -27,13 +27,8 @@ type Engine struct {
 
 	mu       sync.Mutex // guards what follows
 	services map[model.ServiceName]*service
-	starting map[model.ServiceName]*service // the ones with an endpoint that starts
-
-	wake chan struct{}
+	changed  func(...model.ServiceName) // nil: Run does not run
 }
-
-// NewEngine returns an engine that knows no endpoint.
-func NewEngine() *Engine { return &Engine{wake: make(chan struct{}, 1)} }
 
 type service struct {
 	given model.ServiceState
@@ -45,8 +40,8 @@ type service struct {
 	// awaited are the names of servers that had no address when the Service was new: it brings the
 	// first ones along.
 	awaited []string
-	zero    time.Time // of the first step
-	due     time.Time // when the next step is taken
+	zero    time.Time   // of the first step
+	next    *time.Timer // of the next step; nil: there was none yet
 }
 
 // step is the time between two steps.
@@ -68,17 +63,17 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 	defer e.mu.Unlock()
 	s := e.services[name]
 	if state.Service == nil || state.Service.Extra().SlowStart == 0 {
-		if s != nil {
-			delete(e.services, name)
-			delete(e.starting, name)
+		if s != nil && s.next != nil {
+			s.next.Stop()
 		}
+		delete(e.services, name)
 		return state
 	}
 	now := time.Now()
 	switch {
 	case s == nil:
 		if e.services == nil {
-			e.services, e.starting = make(map[model.ServiceName]*service), make(map[model.ServiceName]*service)
+			e.services = make(map[model.ServiceName]*service)
 		}
 		s = &service{given: state, up: available(state), awaited: unresolved(state)}
 		e.services[name] = s
@@ -175,28 +170,35 @@ func (s *service) last(d time.Duration, now time.Time) {
 	s.time = d
 }
 
-// edited returns the state of a Service with the endpoints that start, and notes when the next
+// edited returns the state of a Service with the endpoints that start, and has it edited again when the next
 // step is due.
 func (e *Engine) edited(name model.ServiceName, s *service, now time.Time) model.ServiceState {
 	if len(s.begun) == 0 {
-		delete(e.starting, name)
 		return s.given
 	}
 	taken, _ := s.steps(now)
 	all := s.starting(now)
-	for a, begun := range s.begun {
-		if taken-begun+1 >= model.StartParts {
-			delete(s.begun, a)
-		}
-	}
+	maps.DeleteFunc(s.begun, func(_ netip.AddrPort, begun int) bool { return taken-begun+1 >= model.StartParts })
 	if len(all) == 0 {
-		delete(e.starting, name)
 		return s.given
 	}
-	s.due = s.zero.Add(time.Duration(taken+1) * s.step())
-	e.starting[name] = s
-	parallel.Signal(e.wake)
+	due := s.zero.Add(time.Duration(taken+1) * s.step())
+	if s.next == nil {
+		s.next = time.AfterFunc(due.Sub(now), func() { e.announce(name) })
+	} else {
+		s.next.Reset(due.Sub(now))
+	}
 	return s.given.WithStarting(all)
+}
+
+// announce has a Service edited again.
+func (e *Engine) announce(name model.ServiceName) {
+	e.mu.Lock()
+	changed := e.changed
+	e.mu.Unlock()
+	if changed != nil {
+		changed(name)
+	}
 }
 
 // starting returns the endpoints that start, sorted, with the parts of their weight.
@@ -213,39 +215,15 @@ func (s *service) starting(now time.Time) (all []model.Starting) {
 
 // Run has Services edited again at each step of their endpoints, until ctx ends.
 func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
-	for {
-		names, next := e.take(time.Now())
-		if len(names) > 0 {
-			changed(names...)
-		}
-		var due <-chan time.Time
-		if !next.IsZero() {
-			due = time.After(time.Until(next))
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-e.wake:
-		case <-due:
-		}
-	}
+	e.follow(changed)
+	<-ctx.Done()
+	e.follow(nil)
 }
 
-// take returns the Services whose next step is due, and when there is another one; the zero time:
-// no endpoint starts, or all that do wait to be edited.
-func (e *Engine) take(now time.Time) (names []model.ServiceName, next time.Time) {
+func (e *Engine) follow(changed func(...model.ServiceName)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for name, s := range e.starting {
-		switch {
-		case s.due.IsZero():
-		case !s.due.After(now):
-			names, s.due = append(names, name), time.Time{} // until it is edited
-		case next.IsZero() || s.due.Before(next):
-			next = s.due
-		}
-	}
-	return names, next
+	e.changed = changed
 }
 
 // Starting returns the endpoints that start slowly, for plans on this machine.
@@ -253,7 +231,7 @@ func (e *Engine) Starting() (out []model.StartingEndpoint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	for name, s := range e.starting {
+	for name, s := range e.services {
 		for _, a := range s.starting(now) {
 			out = append(out, model.StartingEndpoint{ServiceRef: name.Ref(), Endpoint: a.Endpoint, Part: a.Part})
 		}
@@ -304,9 +282,7 @@ type Kind struct{}
 
 // New implements [feature.Kind].
 func (Kind) New(n *feature.Node) feature.Feature {
-	e := NewEngine()
-	e.node = n
-	return e
+	return &Engine{node: n}
 }
 
 // Collectors implements [feature.Counter].

@@ -70,7 +70,7 @@ func TestParts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := NewEngine()
+				e := new(Engine)
 				for i, s := range steps {
 					time.Sleep(s.after * time.Second)
 					given := state(d, s.hosts)
@@ -90,7 +90,7 @@ func TestParts(t *testing.T) {
 // TestNames: 3.68. The first addresses of a name that is resolved after its Service was seen have the
 // whole weight, as after a restart. Later ones, and a name that is added, start.
 func TestNames(t *testing.T) {
-	e := NewEngine()
+	e := new(Engine)
 	edit := func(hosts, want string, names ...model.NamedServer) {
 		t.Helper()
 		s := state(time.Minute, hosts)
@@ -117,7 +117,7 @@ func TestNames(t *testing.T) {
 // TestTime: 3.70. Another time changes the pace from here on, and none ends all starts.
 func TestTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := NewEngine()
+		e := new(Engine)
 		edit := func(d time.Duration, hosts, want string) {
 			t.Helper()
 			if got := parts(e.Edit(web, state(d, hosts))); got != want {
@@ -137,7 +137,7 @@ func TestTime(t *testing.T) {
 		}
 		edit(0, "1 2", "")
 		edit(90*time.Second, "1 2", "")
-		if got := e.Edit(web, model.ServiceState{}); got.Service != nil || len(e.services)+len(e.starting) > 0 {
+		if got := e.Edit(web, model.ServiceState{}); got.Service != nil || len(e.services) > 0 {
 			t.Errorf("%v of a deleted Service, %d Services are left", got, len(e.services))
 		}
 	})
@@ -148,7 +148,7 @@ func TestTime(t *testing.T) {
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		e := NewEngine()
+		e := new(Engine)
 		current := state(9*time.Second, "1")
 		var seen []string
 		begin := time.Now()
@@ -198,7 +198,7 @@ func TestRun(t *testing.T) {
 
 // TestRanges: an endpoint of a Service with ranges of ports starts for each port.
 func TestRanges(t *testing.T) {
-	e := NewEngine()
+	e := new(Engine)
 	ranged := func(hosts string) model.ServiceState {
 		s := state(time.Minute, hosts)
 		s.Service.Extras.Ranges = []model.PortRange{{ServicePort: model.ServicePort{Protocol: model.TCP, Port: 9000}, Last: 9010}}
@@ -217,7 +217,7 @@ func TestRanges(t *testing.T) {
 // TestOff: a Service without a slow start costs no allocation, and the engine remembers nothing
 // of it. At rest, one with a slow start costs no copy.
 func TestOff(t *testing.T) {
-	e := NewEngine()
+	e := new(Engine)
 	off := state(0, "1 2 3")
 	if n := testing.AllocsPerRun(100, func() { e.Edit(web, off) }); n > 0 || e.services != nil {
 		t.Errorf("%.0f allocations, %d Services", n, len(e.services))
