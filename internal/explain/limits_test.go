@@ -15,7 +15,7 @@ func TestLimits(t *testing.T) {
 	client := append(dialled[:3:3], nft.SourceAddress)
 	table := tableOf(
 		nft.Rule{nft.InSet{Key: dialled, Set: "rates"}, drop},
-		nft.Rule{nft.OverLimit{Set: "clients", Key: client, Limit: nft.Limit{Connections: 7}}, drop},
+		nft.Rule{nft.OverLimit("clients", client, nft.Limit{Connections: 7}), drop},
 		choose(1, 0, "endpoints"))
 	r := from(t, "203.0.113.7 tcp 10.96.0.10:80")
 	table.Sets = append(table.Sets, &nft.Set{Name: "rates", Key: []nft.Datatype{nft.Address, nft.InetProto, nft.Port}, Limits: nft.RateLimits,

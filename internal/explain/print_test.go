@@ -75,7 +75,7 @@ func TestPrintFacts(t *testing.T) {
 
 // TestPrintPath pins the path: common rules once, then those of each endpoint.
 func TestPrintPath(t *testing.T) {
-	masquerade := nft.Rule{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: "ips"}, nft.Masquerade{}}
+	masquerade := nft.Rule{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: "ips"}, nft.Masquerade}
 	table := tableOf(nft.Rule{drop}[:0], choose(4, 0, "endpoints"))
 	table.Chains = append(table.Chains, &nft.Chain{Name: "post", Hook: nft.Postrouting, Rules: []nft.Rule{masquerade, {accept}}})
 	table.Chain("base").Rules[0] = nft.Rule{goTo("lane")}

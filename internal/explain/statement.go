@@ -22,32 +22,19 @@ func (tr *tracer) evaluateStatement(b *branch, st nft.Statement) bool {
 	switch st := st.(type) {
 	case nft.ProtocolIs:
 		return b.matchProtocol(b.Protocol != st.Protocol)
-	case nft.NotTranslated:
-		return b.matchUnless(b.translated, "the destination was rewritten")
-	case nft.IsAnswer, nft.Known:
-		return b.matchUnless(true, "the client opens the connection")
-	case nft.EndsTCP:
-		b.step.otherProtocol = b.Protocol != model.TCP
-		return b.matchUnless(true, "the client opens the connection")
+	case nft.Plain:
+		return tr.evaluatePlain(b, st)
 	case nft.ToPort:
 		b.step.otherProtocol = b.Protocol != model.TCP
 		return b.matchUnless(b.step.otherProtocol || b.Port != st.Port, fmt.Sprintf("the port is %d", b.Port))
 	case nft.NotClass:
 		return b.matchUnless(b.class == st.Class, "the class is "+st.Class.String())
-	case nft.SourceIsLocal:
-		return b.matchUnless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is not an address of this node", b.Source))
-	case nft.DestinationNotLocal:
-		return b.matchUnless(tr.isLocal(b.Destination), fmt.Sprintf("%s is an address of this node", b.Destination))
-	case nft.IsEchoRequest:
-		return b.matchProtocol(!b.isEcho())
 	case nft.NotFrom:
 		return b.notFrom(st)
 	case nft.NotTo:
 		// The rules use this for packets of the node and of bridges. The next rule
 		// recognises packets of the node by their source.
 		return b.matchUnless(true, "the output interface is unknown")
-	case nft.CameIn:
-		return b.matchUnless(b.FromNode, "the node itself sends it")
 	case nft.OneIn:
 		return b.matchUnless(st.InTurn || b.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
 	case nft.SourceNotIn:
@@ -62,8 +49,6 @@ func (tr *tracer) evaluateStatement(b *branch, st nft.Statement) bool {
 			return b.matchUnless(true, "in @"+st.Set)
 		}
 		return !ok || (e != nil) != st.Not
-	case nft.OverLimit:
-		return b.noteLimit(st.Limit, true)
 	case nft.VerdictMap:
 		return tr.applyMapped(b, st, func(v nft.Value) { b.applyVerdict(v.Verdict) })
 	case nft.Classify:
@@ -74,29 +59,58 @@ func (tr *tracer) evaluateStatement(b *branch, st nft.Statement) bool {
 	case nft.Choose:
 		b.class, b.lane = nft.Class(b.slot), b.step.Chain
 		return true
+	case nft.DNAT:
+		return tr.translateByMap(b, st)
+	case nft.Update:
+		return tr.evaluateUpdate(b, st)
+	}
+	return tr.carryOut(b, st)
+}
+
+func (tr *tracer) evaluatePlain(b *branch, st nft.Plain) bool {
+	switch st {
+	case nft.NotTranslated:
+		return b.matchUnless(b.translated, "the destination was rewritten")
+	case nft.IsAnswer, nft.Known:
+		return b.matchUnless(true, "the client opens the connection")
+	case nft.EndsTCP, nft.ResetsTCP:
+		b.step.otherProtocol = b.Protocol != model.TCP
+		return b.matchUnless(true, "the client opens the connection")
+	case nft.SourceIsLocal:
+		return b.matchUnless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is not an address of this node", b.Source))
+	case nft.DestinationNotLocal:
+		return b.matchUnless(tr.isLocal(b.Destination), fmt.Sprintf("%s is an address of this node", b.Destination))
+	case nft.IsEchoRequest:
+		return b.matchProtocol(!b.isEcho())
+	case nft.CameIn:
+		return b.matchUnless(b.FromNode, "the node itself sends it")
 	case nft.Declassify:
 		b.class = 0
 		return true
-	case nft.DNAT:
-		return tr.translateByMap(b, st)
-	case nft.Remember:
-		return tr.rememberClient(b, st.Map, st.Key, st.Timeout)
-	case nft.Note:
-		if nft.RowOf(st.Map).Contents == nft.Bindings {
-			return tr.rememberClient(b, st.Map, st.Key, st.Timeout)
-		}
-		if b.isCertain() {
-			b.arrival = b.class
-			b.note("@%s notes the connection", st.Map)
-		}
-		return true
-	case nft.Forget:
-		if b.isCertain() && st.Map != nft.SharedAffinityMap { // from which it may go on
-			b.Stale, b.Endpoint = true, netip.AddrPort{}
-		}
-		return true
 	}
 	return tr.carryOut(b, st)
+}
+
+func (tr *tracer) evaluateUpdate(b *branch, u nft.Update) bool {
+	binds := u.Remembers() || nft.RowOf(u.Set).Contents == nft.Bindings
+	switch {
+	case u.Counts:
+		if b.isCertain() {
+			b.note("@%s counts the connection", u.Set)
+		}
+	case u.Limit != nft.Limit{}:
+		return b.noteLimit(u.Limit, true)
+	case u.Op == "delete":
+		if b.isCertain() && u.Set != nft.SharedAffinityMap { // from which it may go on
+			b.Stale, b.Endpoint = true, netip.AddrPort{}
+		}
+	case u.Data != nil && binds:
+		return tr.rememberClient(b, u.Set, u.Key, u.Timeout)
+	case u.Data != nil && b.isCertain():
+		b.arrival = b.class
+		b.note("@%s notes the connection", u.Set)
+	} // others change nothing for the packet
+	return true
 }
 
 // noteLimit records a limit, of the frontend or of each client. The packet is taken for one
@@ -115,8 +129,6 @@ func (tr *tracer) carryOut(b *branch, st nft.Statement) bool {
 	switch st := st.(type) {
 	case nft.Verdict:
 		b.applyVerdict(st)
-	case nft.Masquerade:
-		b.Masquerade, b.settled = b.step.Rule, true
 	case nft.SNATTo:
 		b.Masquerade, b.settled = tr.inTurn(b.step.Chain), true
 	case nft.Redirect:
@@ -128,21 +140,25 @@ func (tr *tracer) carryOut(b *branch, st nft.Statement) bool {
 		if b.isEcho() {
 			b.Verdict, b.Reason = Answer, "this node answers in place of the Service"
 		}
-	case nft.Refuse:
-		b.stop(Reject, "")
-	case nft.Reset:
-		answer := Reject
-		if b.Protocol != model.TCP { // the kernel drops the packet
-			answer = Drop
-		}
-		b.stop(answer, "")
-	case nft.CountRefused:
-		b.note("@%s counts the connection", st.Set)
-	case nft.Within, nft.Enter, nft.Log: // they change nothing for the packet
+	case nft.Plain:
+		b.end(st)
+	case nft.Within, nft.Log: // they change nothing for the packet
 	default:
 		b.stop(Unknown, "foreign rule: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
 	}
 	return true
+}
+
+// end carries out a statement that decides about the packet.
+func (b *branch) end(st nft.Plain) {
+	switch {
+	case st == nft.Masquerade:
+		b.Masquerade, b.settled = b.step.Rule, true
+	case st == nft.Reset && b.Protocol != model.TCP: // the kernel drops the packet
+		b.stop(Drop, "")
+	default:
+		b.stop(Reject, "")
+	}
 }
 
 // inTurn describes a chain that rewrites the source to one of some addresses.

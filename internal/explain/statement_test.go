@@ -80,12 +80,12 @@ func TestStatements(t *testing.T) {
 	}{
 		{"protocol", []nft.Rule{{nft.ProtocolIs{Protocol: model.TCP}, drop}}, question, "drop"},
 		{"other protocol", []nft.Rule{{nft.ProtocolIs{Protocol: model.UDP}, drop}}, question, "not ours"},
-		{"not translated", []nft.Rule{{nft.NotTranslated{}, drop}}, question, "drop"},
-		{"came in", []nft.Rule{{nft.CameIn{}, drop}}, question, "drop"},
+		{"not translated", []nft.Rule{{nft.NotTranslated, drop}}, question, "drop"},
+		{"came in", []nft.Rule{{nft.CameIn, drop}}, question, "drop"},
 		{"output interface", []nft.Rule{{nft.NotTo{Name: "cni0"}, drop}}, question, "not ours"},
-		{"forget", []nft.Rule{{nft.Forget{Map: "affinity", Key: dialled}, drop}}, question, "drop"},
-		{"answer", []nft.Rule{{nft.IsAnswer{}, drop}}, question, "not ours"},
-		{"local source", []nft.Rule{{nft.SourceIsLocal{}, drop}}, question, "not ours"},
+		{"forget", []nft.Rule{{nft.Forget("affinity", dialled), drop}}, question, "drop"},
+		{"answer", []nft.Rule{{nft.IsAnswer, drop}}, question, "not ours"},
+		{"local source", []nft.Rule{{nft.SourceIsLocal, drop}}, question, "not ours"},
 		{"source not in", []nft.Rule{{nft.SourceNotIn{Prefix: netip.MustParsePrefix("10.0.0.0/8")}, drop}}, question, "drop"},
 		{"source in", []nft.Rule{{nft.SourceNotIn{Prefix: netip.MustParsePrefix("203.0.113.0/24")}, drop}}, question, "not ours"},
 		{"in set", []nft.Rule{{nft.InSet{Key: destination, Set: "ips"}, drop}}, question, "drop"},
@@ -104,23 +104,23 @@ func TestStatements(t *testing.T) {
 		{"two slots of one", []nft.Rule{choose(3, 0, "endpoints")}, question, "forward 10.0.0.1:1 0.67, forward 10.0.0.2:2 0.33"},
 		{"missing slot", []nft.Rule{choose(2, 3, "endpoints"), {drop}}, question, "drop 0.50, forward 10.96.0.10:80 0.50"},
 		{"no slot", []nft.Rule{choose(2, 0, "endpoints"), {drop}}, "203.0.113.7 tcp 10.96.0.10:81", "drop"},
-		{"reject", []nft.Rule{{nft.Refuse{}}}, question, "reject"},
-		{"reset", []nft.Rule{{nft.Reset{}}}, question, "reject"},
-		{"reset of what is not TCP", []nft.Rule{{nft.Reset{}}}, "203.0.113.7 udp 10.96.0.10:80", "drop"},
+		{"reject", []nft.Rule{{nft.Refuse}}, question, "reject"},
+		{"reset", []nft.Rule{{nft.Reset}}, question, "reject"},
+		{"reset of what is not TCP", []nft.Rule{{nft.Reset}}, "203.0.113.7 udp 10.96.0.10:80", "drop"},
 		{"accept", []nft.Rule{{accept}, {drop}}, question, "not ours"},
 		{"goto", []nft.Rule{{goTo("drops")}}, question, "drop"},
 		{"goto does not return", []nft.Rule{{goTo("empty")}, {drop}}, question, "not ours"},
 		{"jump returns", []nft.Rule{{jump("empty")}, {drop}}, question, "drop"},
 		{"goto in a jump returns where that came from", []nft.Rule{{jump("jumps")}, {accept}, {drop}}, question, "not ours"},
-		{"a rule without an action", []nft.Rule{{nft.NotTranslated{}}, {drop}}, question, "drop"},
+		{"a rule without an action", []nft.Rule{{nft.NotTranslated}, {drop}}, question, "drop"},
 
 		{"foreign statement", []nft.Rule{{nft.Foreign{Description: "limit"}, drop}}, question, "unknown"},
-		{"foreign statement not reached", []nft.Rule{{nft.IsAnswer{}, nft.Foreign{Description: "limit"}}, {drop}}, question, "drop"},
+		{"foreign statement not reached", []nft.Rule{{nft.IsAnswer, nft.Foreign{Description: "limit"}}, {drop}}, question, "drop"},
 		{"new statement", []nft.Rule{{unheardOf{}}}, question, "unknown"},
 		{"foreign set", []nft.Rule{{nft.InSet{Key: destination, Set: "foreign"}, drop}}, question, "unknown"},
 		{"no set", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "nowhere"}}}, question, "unknown"},
 		{"no map", []nft.Rule{choose(2, 0, "nowhere")}, question, "unknown"},
-		{"nothing to remember in", []nft.Rule{{nft.Remember{Map: "nowhere", Key: dialled, Timeout: time.Hour}}}, question, "unknown"},
+		{"nothing to remember in", []nft.Rule{{nft.Remember("nowhere", dialled, time.Hour)}}, question, "unknown"},
 		{"key of another type", []nft.Rule{{nft.InSet{Key: dialled, Set: "ips"}, drop}}, question, "unknown"},
 		{"no chain", []nft.Rule{{goTo("nowhere")}}, question, "unknown"},
 		{"circle", []nft.Rule{{goTo("circle")}}, question, "unknown"},
@@ -140,7 +140,7 @@ func TestStatements(t *testing.T) {
 // TestSecondHook walks on to postrouting, where the rules see what was
 // translated, and what only was found.
 func TestSecondHook(t *testing.T) {
-	masquerade := []nft.Rule{{nft.NotTranslated{}, accept}, {nft.SourceIsLocal{}, accept}, {nft.Masquerade{}}, {drop}}
+	masquerade := []nft.Rule{{nft.NotTranslated, accept}, {nft.SourceIsLocal, accept}, {nft.Masquerade}, {drop}}
 	for _, c := range []struct {
 		name, question string
 		first          uint32

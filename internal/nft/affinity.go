@@ -95,7 +95,7 @@ func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time
 func (t *Table) AffinityTimeouts() map[model.Frontend]time.Duration {
 	out := make(map[model.Frontend]time.Duration)
 	if t.Set(BindersMap) == nil {
-		t.eachFormer(func(remember Remember, in *Set) {
+		t.eachFormer(func(remember Update, in *Set) {
 			for i := range in.Elements {
 				out[in.Elements[i].Key.Frontend()] = remember.Timeout
 			}
@@ -117,8 +117,8 @@ func (t *Table) AffinityTimeouts() map[model.Frontend]time.Duration {
 // formerTimeout returns the timeout in a table of version 0.1, which has a set of frontends
 // for each.
 func (t *Table) formerTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
-	t.eachFormer(func(remember Remember, in *Set) {
-		if _, has := in.Find(f); has && remember.Map == bindings {
+	t.eachFormer(func(remember Update, in *Set) {
+		if _, has := in.Find(f); has && remember.Set == bindings {
 			timeout, ok = remember.Timeout, true
 		}
 	})
@@ -128,13 +128,13 @@ func (t *Table) formerTimeout(bindings string, f model.Frontend) (timeout time.D
 // FormerAffinity reports whether a set has the frontends with one timeout, in a table of
 // version 0.1.
 func (t *Table) FormerAffinity(set string) (is bool) {
-	t.eachFormer(func(_ Remember, in *Set) { is = is || in.Name == set })
+	t.eachFormer(func(_ Update, in *Set) { is = is || in.Name == set })
 	return is
 }
 
 // eachFormer calls do for each rule such as "... @affinity-10800 goto bind-10800" with how
 // that chain remembers the clients of the frontends in the set.
-func (t *Table) eachFormer(do func(Remember, *Set)) {
+func (t *Table) eachFormer(do func(Update, *Set)) {
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
 			if len(r) != 3 {
@@ -153,15 +153,13 @@ func (t *Table) eachFormer(do func(Remember, *Set)) {
 	}
 }
 
-func findRemember(c *Chain) (Remember, bool) {
-	for _, r := range c.Rules {
-		for _, s := range r {
-			if s, ok := s.(Remember); ok {
-				return s, true
-			}
+func findRemember(c *Chain) (Update, bool) {
+	for _, s := range slices.Concat(c.Rules...) {
+		if u, ok := s.(Update); ok && u.Remembers() {
+			return u, true
 		}
 	}
-	return Remember{}, false
+	return Update{}, false
 }
 
 // The frontends of a Service at an address are a group if they bind a client together. A binding

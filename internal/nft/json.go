@@ -140,7 +140,7 @@ func prefixJSON(p netip.Prefix) any {
 func (r Rule) ruleJSON(f model.Family) []any {
 	var out []any
 	for i, s := range r {
-		if _, protocol := s.(ProtocolIs); protocol && i+1 < len(r) && r[i+1] == (Reset{}) {
+		if _, protocol := s.(ProtocolIs); protocol && i+1 < len(r) && r[i+1] == Reset {
 			continue
 		}
 		out = append(out, statementJSON(s, f))
@@ -153,33 +153,18 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"match": object{"op": op, "left": left, "right": right}}
 	}
 	switch s := s.(type) {
+	case Plain:
+		return json.RawMessage(inFamily(plainStatements[s].json, f))
 	case ProtocolIs:
 		return match("==", TransportProtocol.operandJSON(f), s.Protocol.String())
-	case NotTranslated:
-		return match("!", object{"ct": object{"key": "status"}}, "dnat")
-	case Known:
-		return match("in", object{"ct": object{"key": "status"}}, "confirmed")
-	case IsAnswer:
-		return match("==", object{"ct": object{"key": "direction"}}, "reply")
-	case EndsTCP:
-		return match("in", object{"payload": object{"protocol": "tcp", "field": "flags"}}, s.flagsJSON())
 	case ToPort:
 		return match("==", object{"payload": object{"protocol": "tcp", "field": "dport"}}, s.Port)
 	case NotClass:
 		return match("!=", PacketClass.operandJSON(f), s.Class.String())
-	case SourceIsLocal:
-		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
-	case DestinationNotLocal:
-		return match("!=", object{"fib": object{"result": "type", "flags": []string{"daddr"}}}, "local")
-	case IsEchoRequest:
-		protocol, _, _ := strings.Cut(s.Text(f), " ")
-		return match("==", object{"payload": object{"protocol": protocol, "field": "type"}}, "echo-request")
 	case NotFrom:
 		return match("!=", object{"meta": object{"key": "iifname"}}, s.namePattern())
 	case NotTo:
 		return match("!=", object{"meta": object{"key": "oifname"}}, NotFrom(s).namePattern())
-	case CameIn:
-		return match("!=", object{"meta": object{"key": "iif"}}, "0")
 	case OneIn:
 		return match("==", s.Number().operandJSON(f), 0)
 	case SourceNotIn:
@@ -190,8 +175,8 @@ func statementJSON(s Statement, f model.Family) any {
 			op = "!="
 		}
 		return match(op, s.Key.keyJSON(f), "@"+s.Set)
-	case Updating:
-		return s.Update().updateJSON(f)
+	case Update:
+		return s.updateJSON(f)
 	case Within:
 		return object{"limit": rateJSON(s.Rate, false)}
 	case Log:
@@ -203,8 +188,6 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"mangle": object{"key": PacketClass.operandJSON(f), "value": m}}
 	case Choose:
 		return object{"mangle": object{"key": PacketClass.operandJSON(f), "value": s.operandJSON(f)}}
-	case Declassify:
-		return object{"mangle": object{"key": PacketClass.operandJSON(f), "value": "none"}}
 	case DNAT:
 		m := object{"map": object{"key": s.Key.keyJSON(f), "data": "@" + s.Map}}
 		if s.KeepPort {
@@ -215,15 +198,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"dnat": object{"addr": s.Address.String()}}
 	case SNATTo:
 		return object{"snat": object{"addr": s.Address.String(), "flags": "fully-random"}}
-	case Masquerade:
-		return object{"masquerade": object{"flags": "fully-random"}}
 	case Redirect:
 		return object{"redirect": object{"port": s.Port}}
-	case Refuse:
-		icmp := map[model.Family]string{model.IPv4: "icmp", model.IPv6: "icmpv6"}
-		return object{"reject": object{"type": icmp[f], "expr": "port-unreachable"}}
-	case Reset:
-		return object{"reject": object{"type": "tcp reset"}}
 	case Verdict:
 		return s.verdictJSON()
 	}

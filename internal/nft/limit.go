@@ -110,25 +110,15 @@ func (l Limit) Describe(client bool) string {
 }
 
 // OverLimit matches packets that exceed the limit of their key. Each key has its own
-// element in a dynamic set, which is added if it is missing. It does not match if the
-// set is full.
-type OverLimit struct {
-	Set   string
-	Key   Concat
-	Limit Limit
-}
-
-// Update renews the timeout of a rate for every packet: a key that was idle for so long
-// may use its whole burst again, as a new one. Without connections, the kernel removes
-// the element of a number of connections.
-func (s OverLimit) Update() Update {
-	if s.Limit.Rate.Amount == 0 {
-		return Update{Op: "add", Set: s.Set, Key: s.Key, Limit: s.Limit}
+// element in a dynamic set, which is added if it is missing. It renews the timeout of a rate for
+// every packet: a key that was idle for so long may use its whole burst again, as a new one. Without
+// connections, the kernel removes the element of a number of connections.
+func OverLimit(set string, key Concat, l Limit) Update {
+	if l.Rate.Amount == 0 {
+		return Update{Op: "add", Set: set, Key: key, Limit: l}
 	}
-	return Update{Op: "update", Set: s.Set, Key: s.Key, Timeout: s.Limit.Rate.Refill(), Limit: s.Limit}
+	return Update{Op: "update", Set: set, Key: key, Timeout: l.Rate.Refill(), Limit: l}
 }
-
-func (s OverLimit) Text(f model.Family) string { return s.Update().text(f) }
 
 // refusedPrefix begins the names of the chains and sets of reasons.
 const refusedPrefix = "refused-"
@@ -183,19 +173,10 @@ var (
 const Snaplen = 96
 
 // CountRefused counts the packets of a key in an element of a dynamic set, which is added if it
-// is missing, and matches those that do not exceed the rate of their key. It does not match if
-// the set is full.
-type CountRefused struct {
-	Set  string
-	Key  Concat
-	Rate model.Rate
+// is missing, and matches those that do not exceed the rate of their key.
+func CountRefused(set string, key Concat, r model.Rate) Update {
+	return Update{Op: "update", Set: set, Key: key, Counts: true, Limit: Limit{Rate: r}}
 }
-
-func (s CountRefused) Update() Update {
-	return Update{Op: "update", Set: s.Set, Key: s.Key, Counts: true, Limit: Limit{Rate: s.Rate}}
-}
-
-func (s CountRefused) Text(f model.Family) string { return s.Update().text(f) }
 
 // Within matches packets that do not exceed a rate.
 type Within struct{ Rate model.Rate }

@@ -185,8 +185,8 @@ func (t *Table) SNATAddresses(chain string) (out []netip.Addr) {
 func (t *Table) clientLimit(chain string) Limit {
 	if c := t.Chain(chain); c != nil {
 		for _, s := range slices.Concat(c.Rules...) {
-			if over, ok := s.(OverLimit); ok {
-				return over.Limit
+			if u, ok := s.(Update); ok && u.Limit != (Limit{}) {
+				return u.Limit
 			}
 		}
 	}

@@ -210,7 +210,10 @@ func IsLane(rules []Rule) bool {
 		return true
 	}
 	return slices.ContainsFunc(rules, func(r Rule) bool {
-		if slices.ContainsFunc(r, func(s Statement) bool { note, ok := s.(Note); return ok && note.Map == SharedAffinityMap }) {
+		if slices.ContainsFunc(r, func(s Statement) bool {
+			note, ok := s.(Update)
+			return ok && note.Op == "update" && note.Set == SharedAffinityMap
+		}) {
 			return true
 		}
 		switch s := r[len(r)-1].(type) {

@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,13 +13,13 @@ import (
 // Statement is one match or action of a rule. Its text is nft's own spelling,
 // the one that `nft list` prints; two statements are equal if their texts are.
 //
-// A new statement is a type here, with Text, and with a case in SetOf if it refers to
-// a set. It also needs a case in
+// A new statement without parameters is a row of plainStatements. Another one is a type here, with Text,
+// and with a case in SetOf if it refers to a set. Both also need a case in
 //
-//   - statementJSON in package nft,
-//   - expressions and its inverse, the methods of symbolic, in package kernel,
-//   - tracer.statement in package explain,
-//   - byExpression in package preflight, if it needs an expression that can be
+//   - statementJSON in package nft, unless they are a row,
+//   - expressionsOf and its inverse, the methods of symbolic, in package codec,
+//   - tracer.evaluateStatement in package explain,
+//   - byExpression in package preflight, if they need an expression that can be
 //     a separate kernel module,
 //   - Statements in package workload: the samples with which TestEveryStatement
 //     fails where one of these is forgotten.
@@ -26,44 +27,64 @@ type Statement interface {
 	Text(f model.Family) string
 }
 
+// Plain is a statement without parameters.
+type Plain uint8
+
+// Matches, and then actions.
+const (
+	NotTranslated Plain = iota // connections whose destination was not rewritten
+	// Known matches packets of connections that an earlier packet has opened. In a nat chain these
+	// are older than the chains, which cannot translate them any more.
+	Known
+	// IsAnswer matches packets from the server of a connection: of first packets, those
+	// that refuse the connection.
+	IsAnswer
+	EndsTCP             // TCP segments with which a side ends or resets the connection
+	ResetsTCP           // only those that reset it
+	SourceIsLocal       // packets from an address of this node
+	DestinationNotLocal // packets to addresses that are not of this node at present
+	IsEchoRequest       // the echo requests of ICMP, or of ICMPv6
+	// CameIn matches packets with an input interface: those that the node routes. Its
+	// own have none. In postrouting those that a bridge forwards have none either, if
+	// the bridge calls iptables (net.bridge.bridge-nf-call-iptables).
+	CameIn
+
+	Declassify // clears what [Classify] or [Choose] has put into the packet
+	Masquerade // rewrites the source to an address of the outgoing interface, with a random port (8.1)
+	Refuse     // answers with ICMP or ICMPv6 port unreachable (4.6)
+	Reset      // answers a TCP segment with a reset
+)
+
+// plainStatements have the spelling and the JSON of nft for IPv4.
+var plainStatements = [...]struct{ text, json string }{
+	NotTranslated:       {"ct status ! dnat", `{"match":{"left":{"ct":{"key":"status"}},"op":"!","right":"dnat"}}`},
+	Known:               {"ct status confirmed", `{"match":{"left":{"ct":{"key":"status"}},"op":"in","right":"confirmed"}}`},
+	IsAnswer:            {"ct direction reply", `{"match":{"left":{"ct":{"key":"direction"}},"op":"==","right":"reply"}}`},
+	EndsTCP:             {"tcp flags fin,rst", `{"match":{"left":{"payload":{"field":"flags","protocol":"tcp"}},"op":"in","right":["fin","rst"]}}`},
+	ResetsTCP:           {"tcp flags rst", `{"match":{"left":{"payload":{"field":"flags","protocol":"tcp"}},"op":"in","right":"rst"}}`},
+	SourceIsLocal:       {"fib saddr type local", `{"match":{"left":{"fib":{"flags":["saddr"],"result":"type"}},"op":"==","right":"local"}}`},
+	DestinationNotLocal: {"fib daddr type != local", `{"match":{"left":{"fib":{"flags":["daddr"],"result":"type"}},"op":"!=","right":"local"}}`},
+	IsEchoRequest:       {"icmp type echo-request", `{"match":{"left":{"payload":{"field":"type","protocol":"icmp"}},"op":"==","right":"echo-request"}}`},
+	CameIn:              {"iif != 0", `{"match":{"left":{"meta":{"key":"iif"}},"op":"!=","right":"0"}}`},
+	Declassify:          {"meta priority set none", `{"mangle":{"key":{"meta":{"key":"priority"}},"value":"none"}}`},
+	Masquerade:          {"masquerade fully-random", `{"masquerade":{"flags":"fully-random"}}`},
+	Refuse:              {"reject", `{"reject":{"expr":"port-unreachable","type":"icmp"}}`},
+	Reset:               {"reject with tcp reset", `{"reject":{"type":"tcp reset"}}`},
+}
+
+func (p Plain) Text(f model.Family) string { return inFamily(plainStatements[p].text, f) }
+
+func inFamily(spelling string, f model.Family) string {
+	if f == model.IPv6 {
+		return strings.Replace(spelling, "icmp", "icmpv6", 1)
+	}
+	return spelling
+}
+
 // ProtocolIs matches packets of one transport protocol.
 type ProtocolIs struct{ Protocol model.Protocol }
 
 func (s ProtocolIs) Text(model.Family) string { return "meta l4proto " + s.Protocol.String() }
-
-// NotTranslated matches connections whose destination was not rewritten.
-type NotTranslated struct{}
-
-func (NotTranslated) Text(model.Family) string { return "ct status ! dnat" }
-
-// Known matches packets of connections that an earlier packet has opened. In a nat chain these
-// are older than the chains, which cannot translate them any more.
-type Known struct{}
-
-func (Known) Text(model.Family) string { return "ct status confirmed" }
-
-// IsAnswer matches packets from the server of a connection: of first packets, those
-// that refuse the connection.
-type IsAnswer struct{}
-
-func (IsAnswer) Text(model.Family) string { return "ct direction reply" }
-
-// EndsTCP matches TCP segments with which a side ends or resets the connection, or only the latter.
-type EndsTCP struct{ Resets bool }
-
-func (s EndsTCP) Text(model.Family) string {
-	if s.Resets {
-		return "tcp flags rst"
-	}
-	return "tcp flags fin,rst"
-}
-
-func (s EndsTCP) flagsJSON() any {
-	if s.Resets {
-		return "rst"
-	}
-	return []string{"fin", "rst"}
-}
 
 // ToPort matches TCP segments to a port.
 type ToPort struct{ Port uint16 }
@@ -74,26 +95,6 @@ func (s ToPort) Text(model.Family) string { return fmt.Sprintf("tcp dport %d", s
 type NotClass struct{ Class Class }
 
 func (s NotClass) Text(f model.Family) string { return PacketClass.Text(f) + " != " + s.Class.String() }
-
-// SourceIsLocal matches packets from an address of this node.
-type SourceIsLocal struct{}
-
-func (SourceIsLocal) Text(model.Family) string { return "fib saddr type local" }
-
-// DestinationNotLocal matches packets to addresses that are not of this node at present.
-type DestinationNotLocal struct{}
-
-func (DestinationNotLocal) Text(model.Family) string { return "fib daddr type != local" }
-
-// IsEchoRequest matches the echo requests of ICMP, or of ICMPv6.
-type IsEchoRequest struct{}
-
-func (IsEchoRequest) Text(f model.Family) string {
-	if f == model.IPv6 {
-		return "icmpv6 type echo-request"
-	}
-	return "icmp type echo-request"
-}
 
 // NotFrom matches packets that did not arrive on an interface, or on any whose name
 // starts with Name. Packets of the node itself arrive on none.
@@ -118,13 +119,6 @@ type NotTo NotFrom
 func (s NotTo) Text(model.Family) string {
 	return fmt.Sprintf("oifname != %q", NotFrom(s).namePattern())
 }
-
-// CameIn matches packets with an input interface: those that the node routes. Its
-// own have none. In postrouting those that a bridge forwards have none either, if
-// the bridge calls iptables (net.bridge.bridge-nf-call-iptables).
-type CameIn struct{}
-
-func (CameIn) Text(model.Family) string { return "iif != 0" }
 
 // OneIn matches one of so many packets, at random or in turn.
 type OneIn struct {
@@ -192,11 +186,6 @@ type Choose struct{ Slots }
 
 func (s Choose) Text(f model.Family) string { return "meta priority set " + s.Slots.Text(f) }
 
-// Declassify clears what [Classify] or [Choose] has put into the packet.
-type Declassify struct{}
-
-func (Declassify) Text(model.Family) string { return "meta priority set none" }
-
 // DNAT looks up the key and sends the connection to the endpoint found;
 // without one it does not match. The key may end with a number of [Slots].
 type DNAT struct {
@@ -223,68 +212,49 @@ func (s DNAT) Slots() (Slots, bool) {
 	return last, ok
 }
 
-// Remember puts the endpoint of a connection into a dynamic map under a key, or
-// restarts the timeout of the element. It does not match if the map is full.
-type Remember struct {
-	Map     string
-	Key     Concat
-	Timeout time.Duration
-}
-
-func (s Remember) Update() Update {
-	return Update{Op: "update", Set: s.Map, Key: s.Key, Timeout: s.Timeout, Data: RememberedEndpoint}
-}
-
-func (s Remember) Text(f model.Family) string { return s.Update().text(f) }
-
-// Note puts the class of the packet into a dynamic map under the key of its connection.
-// It does not match if the map is full.
-type Note struct {
-	Map     string
-	Key     Concat
-	Timeout time.Duration
-}
-
-func (s Note) Update() Update {
-	return Update{Op: "update", Set: s.Map, Key: s.Key, Timeout: s.Timeout, Data: NotedClass}
-}
-
-func (s Note) Text(f model.Family) string { return s.Update().text(f) }
-
-// Enter puts the key of a packet into a dynamic set, or restarts the timeout of the element. It
-// does not match if the set is full.
-type Enter struct {
+// Update changes the element of a key in a dynamic set or map. It does not match if the set is full. It is
+// printed as nft prints it, "update @name { key timeout 3h : data }".
+type Update struct {
+	Op      string // add, update or delete
 	Set     string
 	Key     Concat
-	Timeout time.Duration
+	Timeout time.Duration // zero: none
+	Counts  bool          // the element counts packets, and the limit matches those within it; otherwise over it
+	Limit   Limit         // of the element; the zero value: none
+	Data    Concat        // of a map; nil: a set
 }
 
-func (s Enter) Update() Update {
-	return Update{Op: "update", Set: s.Set, Key: s.Key, Timeout: s.Timeout}
+// Remember puts the endpoint of a connection into a dynamic map under a key, or
+// restarts the timeout of the element.
+func Remember(bindings string, key Concat, timeout time.Duration) Update {
+	return Update{Op: "update", Set: bindings, Key: key, Timeout: timeout, Data: RememberedEndpoint}
 }
 
-func (s Enter) Text(f model.Family) string { return s.Update().text(f) }
+// Remembers reports whether it is what [Remember] returns.
+func (u Update) Remembers() bool { return u.Op == "update" && slices.Equal(u.Data, RememberedEndpoint) }
 
-// NotedClass is the data that Note stores.
-var NotedClass = Concat{PacketClass}
+// Note puts the class of the packet into a dynamic map under the key of its connection.
+func Note(arrivals string, key Concat, timeout time.Duration) Update {
+	return Update{Op: "update", Set: arrivals, Key: key, Timeout: timeout, Data: NotedClass}
+}
 
-// Forget deletes the element of a dynamic map with a key. nft requires data in this
+// Enter puts the key of a packet into a dynamic set, or restarts the timeout of the element.
+func Enter(set string, key Concat, timeout time.Duration) Update {
+	return Update{Op: "update", Set: set, Key: key, Timeout: timeout}
+}
+
+// Forget deletes the element of a dynamic map with a key. nft requires data of the map's type in this
 // statement; the kernel ignores it.
-type Forget struct {
-	Map string
-	Key Concat
-}
-
-// Update has data of the map's type.
-func (s Forget) Update() Update {
-	u := Update{Op: "delete", Set: s.Map, Key: s.Key, Data: RememberedEndpoint}
-	if s.Map == SharedAffinityMap {
+func Forget(bindings string, key Concat) Update {
+	u := Update{Op: "delete", Set: bindings, Key: key, Data: RememberedEndpoint}
+	if bindings == SharedAffinityMap {
 		u.Data = NotedClass
 	}
 	return u
 }
 
-func (s Forget) Text(f model.Family) string { return s.Update().text(f) }
+// NotedClass is the data that Note stores.
+var NotedClass = Concat{PacketClass}
 
 // SetOf returns the name of the set or map that a statement refers to, empty if
 // there is none, and the key.
@@ -298,9 +268,8 @@ func SetOf(s Statement) (name string, key Concat) {
 		return s.Map, s.Key
 	case DNAT:
 		return s.Map, s.Key
-	case Updating:
-		u := s.Update()
-		return u.Set, u.Key
+	case Update:
+		return s.Set, s.Key
 	}
 	return "", nil
 }
@@ -309,12 +278,6 @@ func SetOf(s Statement) (name string, key Concat) {
 // packet, too, but with "th dport" in the rule nft would omit the match of the
 // protocol from its listing, and then refuse to load it.
 var RememberedEndpoint = Concat{ReplySource, ReplyPort}
-
-// Masquerade rewrites the source to an address of the outgoing interface, with
-// a random port (8.1).
-type Masquerade struct{}
-
-func (Masquerade) Text(model.Family) string { return "masquerade fully-random" }
 
 // SNATTo rewrites the source to an address, with a random port.
 type SNATTo struct{ Address netip.Addr }
@@ -328,16 +291,6 @@ func (s SNATTo) Text(model.Family) string {
 type Redirect struct{ Port uint16 }
 
 func (s Redirect) Text(model.Family) string { return fmt.Sprintf("redirect to :%d", s.Port) }
-
-// Refuse answers with ICMP or ICMPv6 port unreachable (4.6).
-type Refuse struct{}
-
-func (Refuse) Text(model.Family) string { return "reject" }
-
-// Reset answers a TCP segment with a reset.
-type Reset struct{}
-
-func (Reset) Text(model.Family) string { return "reject with tcp reset" }
 
 // Action is the kind of a verdict.
 type Action uint8
@@ -385,24 +338,8 @@ func (r Rule) Text(f model.Family) string {
 	return strings.Join(texts, " ")
 }
 
-// Updating is a statement that changes the element of a key in a dynamic set or map.
-type Updating interface {
-	Statement
-	Update() Update
-}
-
-// Update is such a change. It is printed as nft prints it, "update @name { key timeout 3h : data }".
-type Update struct {
-	Op      string // add, update or delete
-	Set     string
-	Key     Concat
-	Timeout time.Duration // zero: none
-	Counts  bool          // the element counts packets, and the limit matches those within it; otherwise over it
-	Limit   Limit         // of the element; the zero value: none
-	Data    Concat        // of a map; nil: a set
-}
-
-func (u Update) text(f model.Family) string {
+// Text prints the change as nft does.
+func (u Update) Text(f model.Family) string {
 	text := fmt.Sprintf("%s @%s { %s", u.Op, u.Set, u.Key.Text(f))
 	if u.Timeout > 0 {
 		text += " timeout " + durationText(u.Timeout)

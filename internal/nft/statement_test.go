@@ -34,8 +34,14 @@ func TestEveryStatement(t *testing.T) {
 		t.Run(f.String(), func(t *testing.T) {
 			rules := workload.Statements(f)
 			for _, name := range statementTypes(t) {
-				if _, ok := rules[name]; !ok && name != "Foreign" {
+				if _, ok := rules[name]; !ok && !slices.Contains([]string{"Foreign", "Plain", "Update"}, name) {
 					t.Errorf("%s: no sample", name)
+				}
+			}
+			all := slices.Concat(slices.Collect(maps.Values(rules))...)
+			for p := range nft.Reset + 1 {
+				if !slices.ContainsFunc(all, func(s nft.Statement) bool { plain, ok := s.(nft.Plain); return ok && plain == p }) {
+					t.Errorf("%s: no sample", p.Text(f))
 				}
 			}
 			for name, r := range rules {
@@ -166,6 +172,11 @@ func statementTypes(t *testing.T) []string {
 			case *ast.GenDecl:
 				notStatements = append(notStatements, lists(d)...)
 			case *ast.FuncDecl:
+				if result := d.Type.Results; d.Recv == nil && d.Name.IsExported() && result.NumFields() == 1 {
+					if kind, ok := result.List[0].Type.(*ast.Ident); ok && kind.Name == "Update" {
+						statements[d.Name.Name] = true
+					}
+				}
 				receiver, method := methodOf(d)
 				switch {
 				case method == "Text" && takesFamily(d):

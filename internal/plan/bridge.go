@@ -123,11 +123,8 @@ func refusesAddress(t *nft.Table, r nft.Rule) bool {
 
 func refusesAll(c *nft.Chain) bool {
 	return c != nil && len(c.Rules) > 0 && !slices.ContainsFunc(c.Rules, func(r nft.Rule) bool {
-		switch r[len(r)-1].(type) {
-		case nft.Reset, nft.Refuse:
-			return false
-		}
-		return true
+		last := r[len(r)-1]
+		return last != nft.Statement(nft.Reset) && last != nft.Statement(nft.Refuse)
 	})
 }
 

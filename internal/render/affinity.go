@@ -100,10 +100,7 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 }
 
 // noteArrival notes a connection.
-var noteArrival = nft.Note{
-	Map: nft.ArrivalsMap, Timeout: arrivalTime,
-	Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort},
-}
+var noteArrival = nft.Note(nft.ArrivalsMap, nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, arrivalTime)
 
 // recallChain returns the chain that notes a connection, and translates it to the endpoint to
 // which a map binds the client. It is one rule: a connection that cannot be noted must not
@@ -142,11 +139,11 @@ func binderChain(a nft.Affinity, observe model.Observe) *nft.Chain {
 	protocol, accept := nft.ProtocolIs{Protocol: a.Protocol}, nft.Verdict{Action: nft.Accept}
 	valid := nft.InSet{Key: append(frontend[:3:3], nft.ReplySource, nft.ReplyPort), Set: nft.EndpointsOf(a.Bindings())}
 	return &nft.Chain{Name: a.Binder(), Rules: []nft.Rule{
-		{nft.Declassify{}},
-		{protocol, valid, nft.Remember{Map: a.Bindings(), Key: client, Timeout: a.Timeout}, accept},
+		{nft.Declassify},
+		{protocol, valid, nft.Remember(a.Bindings(), client, a.Timeout), accept},
 		// The map is full: the client is still served.
 		{protocol, valid, accept},
-		{protocol, nft.Forget{Map: a.Bindings(), Key: client}, refusalVerdict(observe, model.AffinityReleased, nft.OfPort)},
+		{protocol, nft.Forget(a.Bindings(), client), refusalVerdict(observe, model.AffinityReleased, nft.OfPort)},
 	}}
 }
 
@@ -199,7 +196,7 @@ func recallTogether(observe model.Observe) *nft.Chain {
 		group,
 		nft.Classify{Key: client, Map: nft.SharedAffinityMap},
 		nft.DNAT{Key: nft.Concat{nft.DestinationAddress, nft.PacketClass, nft.TransportProtocol, nft.DestinationPort}, Map: nft.ServersMap},
-	}, nft.Rule{group, nft.Forget{Map: nft.SharedAffinityMap, Key: client}})}
+	}, nft.Rule{group, nft.Forget(nft.SharedAffinityMap, client)})}
 }
 
 // binderTogether returns the chain that binds a client to the server of its connection. A server
@@ -215,10 +212,10 @@ func binderTogether(a nft.Affinity, observe model.Observe) *nft.Chain {
 	}
 	client := nft.Concat{nft.OriginalDestination, nft.PacketGroup, nft.OriginalSource}
 	return &nft.Chain{Name: a.Binder(), Rules: []nft.Rule{
-		{protocol, server, nft.Note{Map: nft.SharedAffinityMap, Key: client, Timeout: a.Timeout}, nft.Declassify{}, accept},
+		{protocol, server, nft.Note(nft.SharedAffinityMap, client, a.Timeout), nft.Declassify, accept},
 		// The map is full: the client is still served.
-		{protocol, server, nft.Declassify{}, accept},
-		{protocol, nft.Declassify{}, refusalVerdict(observe, model.AffinityReleased, nft.OfPort)},
+		{protocol, server, nft.Declassify, accept},
+		{protocol, nft.Declassify, refusalVerdict(observe, model.AffinityReleased, nft.OfPort)},
 	}}
 }
 

@@ -46,9 +46,9 @@ func toEcho(f model.Family, r *model.Routing, chain string) []nft.Rule {
 		return nil
 	}
 	return []nft.Rule{{
-		nft.IsEchoRequest{},
+		nft.IsEchoRequest,
 		nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.EchoSet},
-		nft.DestinationNotLocal{},
+		nft.DestinationNotLocal,
 		nft.Verdict{Action: nft.Goto, Chain: chain},
 	}}
 }

@@ -178,7 +178,7 @@ func (l lane) laneChain(observe model.Observe) *nft.Chain {
 		key := append(dialled[l.shape][:3:3], l.slots)
 		c.Rules = append(append(c.Rules, toSample(observe)...),
 			nft.Rule{nft.DNAT{Key: key, Map: rangeEndpoints(l.onePort), KeepPort: !l.onePort}},
-			nft.Rule{nft.Declassify{}})
+			nft.Rule{nft.Declassify})
 		return c
 	}
 	choose := nft.Verdict{Action: nft.Goto, Chain: l.shape.Chain(nft.ChooseChain)}

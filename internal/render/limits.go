@@ -84,7 +84,7 @@ func nameIn(s model.ServiceName) string {
 func (l clientLimit) limitChain(observe model.Observe) *nft.Chain {
 	key := append(dialled[l.shape][:3:3], nft.SourceAddress)
 	return &nft.Chain{Name: l.chainName(), Rules: []nft.Rule{
-		{nft.OverLimit{Set: l.clientSet(), Key: key, Limit: l.value}, toShape(l.shape, nft.OverSet(l.kind)), refusalVerdict(observe, model.OverReason(l.kind), l.shape)},
+		{nft.OverLimit(l.clientSet(), key, l.value), toShape(l.shape, nft.OverSet(l.kind)), refusalVerdict(observe, model.OverReason(l.kind), l.shape)},
 		{nft.InSet{Key: key, Set: l.clientSet(), Not: true}, toShape(l.shape, nft.FullSet(l.kind))},
 	}}
 }

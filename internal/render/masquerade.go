@@ -55,7 +55,7 @@ func (s sources) chainName() string {
 func (s sources) snatChain(of nft.Shape) *nft.Chain {
 	c := snatChain(of.Chain(s.chainName()), s.usedAddresses())
 	if of == nft.OfRange {
-		c.Rules = slices.Insert(c.Rules, 0, nft.Rule{nft.Declassify{}})
+		c.Rules = slices.Insert(c.Rules, 0, nft.Rule{nft.Declassify})
 	}
 	return c
 }
@@ -79,7 +79,7 @@ func snatChain(name string, addresses []netip.Addr) *nft.Chain {
 
 func masqueradeStatement(f model.Family, r *model.Routing) nft.Statement {
 	if len(r.MasqueradeFrom[f]) == 0 {
-		return nft.Masquerade{}
+		return nft.Masquerade
 	}
 	return nft.Verdict{Action: nft.Goto, Chain: nft.SNATChain}
 }
@@ -123,7 +123,7 @@ func toSources(s nft.Shape, o options) (rules []nft.Rule) {
 //	meta l4proto tcp redirect to :10245
 func relayChain(o model.Observe) *nft.Chain {
 	return &nft.Chain{Name: nft.RelayChain, Rules: append(toSample(o),
-		nft.Rule{nft.Declassify{}},
+		nft.Rule{nft.Declassify},
 		nft.Rule{nft.ProtocolIs{Protocol: model.TCP}, nft.Redirect{Port: model.RelayPort}})}
 }
 
@@ -138,7 +138,7 @@ func relayInput(o options) []*nft.Chain {
 		return nil
 	}
 	return []*nft.Chain{{Name: nft.RelayInputChain, Hook: nft.Input, Filter: true, Priority: nft.PriorityRelay, Rules: []nft.Rule{
-		{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}},
-		{nft.ToPort{Port: model.RelayPort}, nft.NotClass{Class: nft.Admitted}, nft.Reset{}},
+		{nft.NotTranslated, nft.Verdict{Action: nft.Accept}},
+		{nft.ToPort{Port: model.RelayPort}, nft.NotClass{Class: nft.Admitted}, nft.Reset},
 	}}}
 }

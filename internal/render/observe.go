@@ -85,7 +85,7 @@ func refusalChains(r *model.Routing, o options) (out []*nft.Chain) {
 		c := &nft.Chain{Name: nft.RefusalOf(reason, s)}
 		count := func(key nft.Concat, before ...nft.Statement) {
 			c.Rules = append(c.Rules, append(before,
-				nft.CountRefused{Set: c.Name, Key: key, Rate: nft.SampleRate}, nft.Within{Rate: nft.LogRate},
+				nft.CountRefused(c.Name, key, nft.SampleRate), nft.Within{Rate: nft.LogRate},
 				nft.Log{Prefix: reason.String(), Group: r.Observe.Group, Snaplen: nft.Snaplen}))
 		}
 		switch by := model.Refusals[reason].CountedBy; {
@@ -183,9 +183,9 @@ func watchChains(r *model.Routing, o options) []*nft.Chain {
 			ends.Rules = append(ends.Rules, append(nft.Rule{tcp}, end...))
 			continue
 		}
-		ends.Rules = append(ends.Rules, append(nft.Rule{tcp, nft.IsAnswer{}}, end...), append(nft.Rule{nft.EndsTCP{Resets: true}}, end...))
+		ends.Rules = append(ends.Rules, append(nft.Rule{tcp, nft.IsAnswer}, end...), append(nft.Rule{nft.ResetsTCP}, end...))
 	}
-	toEnds := []nft.Rule{{nft.EndsTCP{}, nft.Verdict{Action: nft.Jump, Chain: endsChain}}} // all packets of the node pass it
+	toEnds := []nft.Rule{{nft.EndsTCP, nft.Verdict{Action: nft.Jump, Chain: endsChain}}} // all packets of the node pass it
 	return slices.Concat([]*nft.Chain{
 		first,
 		ends,
@@ -265,10 +265,10 @@ func sampleChains(r *model.Routing, o options) []*nft.Chain {
 	}
 	back, note := nft.Verdict{Action: nft.Return}, nft.Rule{}
 	if logsTwice(r.Observe) {
-		note = nft.Rule{nft.Enter{Set: nft.SampledConnectionsSet, Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, Timeout: arrivalTime}}
+		note = nft.Rule{nft.Enter(nft.SampledConnectionsSet, nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, arrivalTime)}
 	}
 	out := []*nft.Chain{{Name: sampleChain, Rules: []nft.Rule{
-		{nft.OverLimit{Set: nft.SampledSet, Key: dialled[nft.OfPort], Limit: nft.FrontendSamples}, back},
+		{nft.OverLimit(nft.SampledSet, dialled[nft.OfPort], nft.FrontendSamples), back},
 		append(append(nft.Rule{nft.Within{Rate: nft.AllSamples}}, note...), observedLog(r, model.ChosenPrefix)),
 	}}}
 	if !logsTwice(r.Observe) {
@@ -288,7 +288,7 @@ func skipUntranslated(o options) []nft.Rule {
 	if o.hasKind(self) {
 		return nil
 	}
-	return []nft.Rule{{nft.NotTranslated{}, nft.Verdict{Action: nft.Return}}}
+	return []nft.Rule{{nft.NotTranslated, nft.Verdict{Action: nft.Return}}}
 }
 
 // toSample returns the rule that leads to the chain that takes samples.

@@ -199,8 +199,8 @@ func rangeMasquerading(o options, masquerade nft.Statement) []*nft.Chain {
 	return []*nft.Chain{
 		{Name: nft.OfRange.Chain(postroutingChain), Rules: find},
 		{Name: nft.OfRange.Chain(masqueradeChain), Rules: append(toSources(nft.OfRange, o),
-			nft.Rule{fromShape(nft.OfRange, nft.MasqFrontendsSet), nft.Declassify{}, masquerade},
-			nft.Rule{fromShape(nft.OfRange, nft.LocalFrontendsSet), nft.SourceIsLocal{}, nft.Declassify{}, masquerade},
-			nft.Rule{nft.Declassify{}})},
+			nft.Rule{fromShape(nft.OfRange, nft.MasqFrontendsSet), nft.Declassify, masquerade},
+			nft.Rule{fromShape(nft.OfRange, nft.LocalFrontendsSet), nft.SourceIsLocal, nft.Declassify, masquerade},
+			nft.Rule{nft.Declassify})},
 	}
 }

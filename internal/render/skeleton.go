@@ -116,8 +116,8 @@ func refuseChain() *nft.Chain {
 		// Both mean "connection refused" to a TCP client, but the kernel limits the
 		// rate of ICMP errors, and a client on this node loses an ICMPv6 error that
 		// arrives while connect holds the socket: it would retry only after a second.
-		{nft.ProtocolIs{Protocol: model.TCP}, nft.Reset{}},
-		{nft.Refuse{}},
+		{nft.ProtocolIs{Protocol: model.TCP}, nft.Reset},
+		{nft.Refuse},
 	}}
 }
 
@@ -128,7 +128,7 @@ func refuseChain() *nft.Chain {
 func chooseChain(s nft.Shape, o model.Observe) *nft.Chain {
 	return &nft.Chain{Name: s.Chain(nft.ChooseChain), Rules: append(toSample(o),
 		nft.Rule{nft.DNAT{Key: append(dialled[s][:3:3], nft.PacketClass), Map: nft.EndpointsMap}},
-		nft.Rule{nft.Declassify{}})}
+		nft.Rule{nft.Declassify})}
 }
 
 func dispatchChain(s nft.Shape) *nft.Chain {
@@ -163,12 +163,12 @@ func unservedChains(r *model.Routing) []*nft.Chain {
 		// The same for external addresses (4.71), except those of this node (4.72). What the
 		// node itself sends to an unused one may lead to another machine, and does not come back.
 		rules = append(rules,
-			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerIPsSet}, nft.DestinationNotLocal{}, refuse},
-			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerCIDRsSet}, nft.CameIn{}, nft.DestinationNotLocal{}, drop})
+			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerIPsSet}, nft.DestinationNotLocal, refuse},
+			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerCIDRsSet}, nft.CameIn, nft.DestinationNotLocal, drop})
 	}
 	// A client that has waited since before there was a nat chain is not refused: no rule
 	// can translate its packets until its entry is deleted (9.42).
-	known := nft.Rule{nft.Known{}, nft.Verdict{Action: nft.Accept}}
+	known := nft.Rule{nft.Known, nft.Verdict{Action: nft.Accept}}
 	return []*nft.Chain{
 		{Name: nft.UnservedChain, Rules: rules},
 		{Name: "unserved-prerouting", Hook: nft.Prerouting, Priority: nft.PriorityUnserved, Rules: []nft.Rule{
@@ -176,7 +176,7 @@ func unservedChains(r *model.Routing) []*nft.Chain {
 			{nft.Verdict{Action: nft.Goto, Chain: nft.UnservedChain}},
 		}},
 		{Name: "unserved-output", Hook: nft.Output, Priority: nft.PriorityUnserved, Rules: []nft.Rule{
-			{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}},
+			{nft.IsAnswer, nft.Verdict{Action: nft.Accept}},
 			known,
 			{nft.Verdict{Action: nft.Goto, Chain: nft.UnservedChain}},
 		}},
@@ -216,7 +216,7 @@ func notFromPod(f model.Family, r *model.Routing) (match nft.Rule, detects bool)
 func newOutputChain(f model.Family, r *model.Routing, o options) *nft.Chain {
 	// A reset that refuses a connection of the node itself passes here too. Its
 	// port can be the port of a frontend, which would refuse the reset.
-	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
+	answers := nft.Rule{nft.IsAnswer, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: outputChain, Hook: nft.Output, Priority: nft.PriorityDNAT,
 		Rules: slices.Concat([]nft.Rule{answers}, guardRules(nft.OfPort, r.Observe, o), toDispatch(r, o, outputChain, toEcho(f, r, nft.EchoChain)))}
 }
@@ -238,19 +238,19 @@ func newDeclassifyChain(f model.Family, r *model.Routing, o options) *nft.Chain 
 		rules = append(rules, nft.Rule{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}})
 	}
 	if f == model.IPv4 {
-		rules = append(rules, nft.Rule{nft.CameIn{}, accept})
+		rules = append(rules, nft.Rule{nft.CameIn, accept})
 	}
 	for _, p := range o.ofKind(self) {
-		rules = append(rules, nft.Rule{toShape(p.shape, nft.SelfFrontendsSet), nft.Declassify{}})
+		rules = append(rules, nft.Rule{toShape(p.shape, nft.SelfFrontendsSet), nft.Declassify})
 	}
-	rules = append(rules, nft.Rule{nft.NotTranslated{}, accept}, nft.Rule{nft.Declassify{}})
+	rules = append(rules, nft.Rule{nft.NotTranslated, accept}, nft.Rule{nft.Declassify})
 	return &nft.Chain{Name: "early-postrouting", Hook: nft.Postrouting, Priority: nft.PriorityEarly, Rules: rules}
 }
 
 // newPostroutingChain decides from the conntrack entry whether to masquerade, so no packet
 // mark is needed (8.6).
 func newPostroutingChain(f model.Family, r *model.Routing, o options) *nft.Chain {
-	rules := append([]nft.Rule{{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}}}, toSources(nft.OfPort, o)...)
+	rules := append([]nft.Rule{{nft.NotTranslated, nft.Verdict{Action: nft.Accept}}}, toSources(nft.OfPort, o)...)
 	rules = append(rules, nft.Rule{
 		nft.InSet{Key: nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}, Set: nft.HairpinSet}, masqueradeStatement(f, r),
 	})
@@ -269,7 +269,7 @@ func masqueradeExternal(s nft.Shape, masquerade nft.Statement) []nft.Rule {
 	for _, p := range model.Protocols {
 		rules = append(rules,
 			nft.Rule{nft.ProtocolIs{Protocol: p}, fromShape(s, nft.MasqFrontendsSet), masquerade},
-			nft.Rule{nft.ProtocolIs{Protocol: p}, fromShape(s, nft.LocalFrontendsSet), nft.SourceIsLocal{}, masquerade})
+			nft.Rule{nft.ProtocolIs{Protocol: p}, fromShape(s, nft.LocalFrontendsSet), nft.SourceIsLocal, masquerade})
 	}
 	return rules
 }
@@ -293,8 +293,8 @@ func masqueradeClusterIPs(f model.Family, r *model.Routing) []nft.Rule {
 	// iptables. It then comes from a pod if its output interface is the pods' bridge.
 	rule := func(s nft.Statement) nft.Rule { return append(nft.Rule{pods, s}, masquerade...) }
 	return []nft.Rule{
-		rule(nft.CameIn{}),
+		rule(nft.CameIn),
 		rule(nft.NotTo(pods)),
-		rule(nft.SourceIsLocal{}),
+		rule(nft.SourceIsLocal),
 	}
 }

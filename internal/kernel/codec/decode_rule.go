@@ -97,8 +97,8 @@ var executors = map[string]func(*symbolic, []byte) error{
 	"bitwise": executor((*symbolic).decodeBitwise), "cmp": executor((*symbolic).compare),
 	"lookup": executor((*symbolic).lookUp), "dynset": executor((*symbolic).decodeDynset),
 	"nat": executor((*symbolic).decodeNAT), "redir": executor((*symbolic).decodeRedirect),
-	"masq":   executor(func(s *symbolic, e *expr.Masq) error { return s.oneOf(e, nft.Masquerade{}) }),
-	"reject": executor(func(s *symbolic, e *expr.Reject) error { return s.oneOf(e, nft.Refuse{}, nft.Reset{}) }),
+	"masq":   executor(func(s *symbolic, e *expr.Masq) error { return s.oneOf(e, nft.Masquerade) }),
+	"reject": executor(func(s *symbolic, e *expr.Reject) error { return s.oneOf(e, nft.Refuse, nft.Reset) }),
 	"limit":  executor((*symbolic).decodeWithin), "log": (*symbolic).log, "immediate": (*symbolic).decodeImmediate,
 }
 
@@ -178,8 +178,10 @@ func (s *symbolic) decodeComparison(e *expr.Cmp) (nft.Statement, error) {
 		return nft.SourceNotIn{Prefix: p}, err
 	}
 	link := nft.NotFrom{Name: string(bytes.TrimRight(e.Data, "\x00")), ByPrefix: len(e.Data) < unix.IFNAMSIZ}
-	candidates := []nft.Statement{nft.NotTranslated{}, nft.Known{}, nft.IsAnswer{}, nft.EndsTCP{}, nft.EndsTCP{Resets: true}, nft.SourceIsLocal{},
-		nft.DestinationNotLocal{}, nft.IsEchoRequest{}, link, nft.NotTo(link), nft.CameIn{}}
+	candidates := []nft.Statement{link, nft.NotTo(link)}
+	for p := range nft.CameIn + 1 {
+		candidates = append(candidates, p)
+	}
 	switch len(e.Data) {
 	case 1:
 		candidates = append(candidates, nft.ProtocolIs{Protocol: model.Protocol(e.Data[0])})
@@ -249,44 +251,38 @@ func (s *symbolic) loadedKey(i, end int) nft.Concat {
 
 const allRegisters = 16
 
-// decodeDynset decodes statements that change an element: the one whose update is the same.
+// decodeDynset decodes a change of an element, with expressions that we write.
 func (s *symbolic) decodeDynset(e *expr.Dynset) error {
 	at := allRegisters
 	if e.SrcRegData != 0 {
 		at = registerIndex(e.SrcRegData)
 	}
-	key, data := s.loadedKey(0, at), s.loadedKey(at, allRegisters)
-	name, timeout := e.SetName, e.Timeout
-	candidates := []nft.Updating{nft.Remember{Map: name, Key: key, Timeout: timeout}, nft.Note{Map: name, Key: key, Timeout: timeout},
-		nft.Forget{Map: name, Key: key}, nft.Enter{Set: name, Key: key, Timeout: timeout}}
-	if len(e.Exprs) > 0 {
-		candidates = withExpressions(name, key, e.Exprs)
-	}
-	for _, c := range candidates {
-		if u := c.Update(); len(key) > 0 && registerIndex(e.SrcRegKey) == 0 && !e.Invert && operations[u.Op] == e.Operation &&
-			u.Timeout == timeout && slices.Equal(u.Data, data) {
-			s.emit(c)
-			return nil
+	u := nft.Update{Set: e.SetName, Key: s.loadedKey(0, at), Timeout: e.Timeout, Data: s.loadedKey(at, allRegisters)}
+	for op, number := range operations {
+		if number == e.Operation {
+			u.Op = op
 		}
 	}
-	return errForeign
-}
-
-// withExpressions returns the statement that gives an element these expressions, if there is one.
-func withExpressions(set string, key nft.Concat, all []expr.Any) []nft.Updating {
-	switch len(all) {
+	ours := u.Op != "" && len(u.Key) > 0 && registerIndex(e.SrcRegKey) == 0 && !e.Invert
+	switch len(e.Exprs) {
+	case 0:
+		ours = ours && (len(u.Data) == 0 || slices.Equal(u.Data, nft.RememberedEndpoint) || slices.Equal(u.Data, nft.NotedClass))
 	case 1:
-		if l := limitOf(all[0]); l != (nft.Limit{}) {
-			return []nft.Updating{nft.OverLimit{Set: set, Key: key, Limit: l}}
-		}
+		u.Limit = limitOf(e.Exprs[0])
+		ours = ours && u.Limit != nft.Limit{}
 	case 2:
-		_, counts := all[0].(*expr.Counter)
-		if limit, limits := all[1].(*expr.Limit); counts && limits {
-			if rate, ok := rateOf(limit, false); ok {
-				return []nft.Updating{nft.CountRefused{Set: set, Key: key, Rate: rate}}
-			}
+		_, u.Counts = e.Exprs[0].(*expr.Counter)
+		limit, limits := e.Exprs[1].(*expr.Limit)
+		if ours = ours && u.Counts && limits; ours {
+			u.Limit.Rate, ours = rateOf(limit, false)
 		}
+	default:
+		ours = false
 	}
+	if !ours || len(e.Exprs) > 0 && len(u.Data) > 0 {
+		return errForeign
+	}
+	s.emit(u)
 	return nil
 }
 

@@ -70,44 +70,45 @@ type comparison struct {
 	data     []byte
 }
 
+// plainMatches are the comparisons of statements without parameters, for example of [nft.EndsTCP]
+//
+//	[ meta load l4proto => reg 1 ]
+//	[ cmp eq reg 1 0x00000006 ]
+//	[ payload load 1b @ transport header + 13 => reg 1 ]
+//	[ bitwise reg 1 = ( reg 1 & 0x00000005 ) ^ 0x00000000 ]
+//	[ cmp neq reg 1 0x00000000 ]
+var plainMatches = [...]comparison{
+	nft.NotTranslated:       {0, connectionStatus, hostOrder(statusDNAT), expr.CmpOpEq, hostOrder(0)},
+	nft.Known:               {0, connectionStatus, hostOrder(statusConfirmed), expr.CmpOpNeq, hostOrder(0)},
+	nft.IsAnswer:            {0, connectionDirection, nil, expr.CmpOpEq, []byte{directionReply}},
+	nft.EndsTCP:             {model.TCP, tcpFlags, []byte{tcpFin | tcpReset}, expr.CmpOpNeq, []byte{0}},
+	nft.ResetsTCP:           {model.TCP, tcpFlags, []byte{tcpReset}, expr.CmpOpNeq, []byte{0}},
+	nft.SourceIsLocal:       {0, sourceType, nil, expr.CmpOpEq, hostOrder(unix.RTN_LOCAL)},
+	nft.DestinationNotLocal: {0, destinationType, nil, expr.CmpOpNeq, hostOrder(unix.RTN_LOCAL)},
+	nft.CameIn:              {0, inputIndex, nil, expr.CmpOpNeq, hostOrder(0)},
+}
+
 // comparisonOf returns the comparison of a statement; false: it is none.
 func comparisonOf(s nft.Statement, f model.Family) (c comparison, ok bool) {
 	const equal, unequal = expr.CmpOpEq, expr.CmpOpNeq
 	switch s := s.(type) {
 	case nft.ProtocolIs:
 		c = comparison{0, nft.TransportProtocol, nil, equal, []byte{byte(s.Protocol)}}
-	case nft.NotTranslated:
-		c = comparison{0, connectionStatus, hostOrder(statusDNAT), equal, hostOrder(0)}
-	case nft.Known:
-		c = comparison{0, connectionStatus, hostOrder(statusConfirmed), unequal, hostOrder(0)}
-	case nft.IsAnswer:
-		c = comparison{0, connectionDirection, nil, equal, []byte{directionReply}}
-	case nft.EndsTCP:
-		// [ meta load l4proto => reg 1 ]
-		// [ cmp eq reg 1 0x00000006 ]
-		// [ payload load 1b @ transport header + 13 => reg 1 ]
-		// [ bitwise reg 1 = ( reg 1 & 0x00000005 ) ^ 0x00000000 ]
-		// [ cmp neq reg 1 0x00000000 ]
-		c = comparison{model.TCP, tcpFlags, []byte{tcpFin | tcpReset}, unequal, []byte{0}}
-		if s.Resets {
-			c.mask = []byte{tcpReset}
+	case nft.Plain:
+		if int(s) < len(plainMatches) {
+			c = plainMatches[s]
+		}
+		if s == nft.IsEchoRequest {
+			c = comparison{model.EchoProtocol(f), icmpType, nil, equal, []byte{byFamily[byte](f, icmpEchoRequest, icmp6EchoRequest)}}
 		}
 	case nft.ToPort:
 		c = comparison{model.TCP, nft.DestinationPort, nil, equal, binary.BigEndian.AppendUint16(nil, s.Port)}
 	case nft.NotClass:
 		c = comparison{0, nft.PacketClass, nil, unequal, hostOrder(uint32(s.Class))}
-	case nft.SourceIsLocal:
-		c = comparison{0, sourceType, nil, equal, hostOrder(unix.RTN_LOCAL)}
-	case nft.DestinationNotLocal:
-		c = comparison{0, destinationType, nil, unequal, hostOrder(unix.RTN_LOCAL)}
-	case nft.IsEchoRequest:
-		c = comparison{model.EchoProtocol(f), icmpType, nil, equal, []byte{byFamily[byte](f, icmpEchoRequest, icmp6EchoRequest)}}
 	case nft.NotFrom:
 		c = comparison{0, inputInterface, nil, unequal, interfaceName(s)}
 	case nft.NotTo:
 		c = comparison{0, outputInterface, nil, unequal, interfaceName(nft.NotFrom(s))}
-	case nft.CameIn:
-		c = comparison{0, inputIndex, nil, unequal, hostOrder(0)}
 	case nft.OneIn:
 		c = comparison{0, s.Number(), nil, equal, hostOrder(0)}
 	case nft.SourceNotIn:
@@ -154,8 +155,8 @@ func usingSet(s nft.Statement, f model.Family) []expr.Any {
 		return append(loadKey(s.Key, f, 0),
 			&expr.Lookup{SourceRegister: registerNumber(0), SetName: s.Map, DestRegister: registerNumber(0), IsDestRegSet: true},
 			dnatExpression(f, s.KeepPort))
-	case nft.Updating:
-		return updateExpressions(s.Update(), f)
+	case nft.Update:
+		return updateExpressions(s, f)
 	}
 	return nil
 }
@@ -168,8 +169,8 @@ func actionExpressions(s nft.Statement, f model.Family) []expr.Any {
 		return []expr.Any{rateExpr(s.Rate, false)}
 	case nft.Choose:
 		return append(slotExpressions(s.Slots, f, 0), setPriority())
-	case nft.Declassify:
-		return []expr.Any{&expr.Immediate{Register: registerNumber(0), Data: hostOrder(0)}, setPriority()}
+	case nft.Plain:
+		return plainExpressions(s, f)
 	case nft.DNATTo:
 		// [ immediate reg 1 0x010200c0 ]
 		// [ nat dnat ip addr_min reg 1 ]
@@ -180,18 +181,26 @@ func actionExpressions(s nft.Statement, f model.Family) []expr.Any {
 		// [ immediate reg 1 0x010200c0 ]
 		// [ nat snat ip addr_min reg 1 flags 0x10 ]
 		return []expr.Any{&expr.Immediate{Register: registerNumber(0), Data: s.Address.AsSlice()}, snatExpression(f)}
-	case nft.Masquerade:
-		return []expr.Any{&expr.Masq{FullyRandom: true}}
 	case nft.Redirect:
 		// [ immediate reg 1 0x00000528 ]
 		// [ redir proto_min reg 1 flags 0x2 ]
 		return []expr.Any{&expr.Immediate{Register: registerNumber(0), Data: binary.BigEndian.AppendUint16(nil, s.Port)}, redirectExpression()}
+	case nft.Verdict:
+		return []expr.Any{&expr.Verdict{Kind: verdictCodes[s.Action], Chain: s.Chain}}
+	}
+	return nil
+}
+
+func plainExpressions(s nft.Plain, f model.Family) []expr.Any {
+	switch s {
+	case nft.Declassify:
+		return []expr.Any{&expr.Immediate{Register: registerNumber(0), Data: hostOrder(0)}, setPriority()}
+	case nft.Masquerade:
+		return []expr.Any{&expr.Masq{FullyRandom: true}}
 	case nft.Refuse:
 		return []expr.Any{&expr.Reject{Type: rejectICMPUnreachable, Code: byFamily[uint8](f, icmpPortUnreachable, icmp6PortUnreachable)}}
 	case nft.Reset:
 		return []expr.Any{&expr.Reject{Type: rejectTCPReset}}
-	case nft.Verdict:
-		return []expr.Any{&expr.Verdict{Kind: verdictCodes[s.Action], Chain: s.Chain}}
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func (s *symbolic) decodeMeta(e *expr.Meta) error {
 	case chooses:
 		s.emit(nft.Choose{Slots: slots})
 	case s.registers[0] == noClass:
-		s.emit(nft.Declassify{})
+		s.emit(nft.Declassify)
 	default:
 		return errForeign
 	}
