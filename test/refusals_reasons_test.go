@@ -12,7 +12,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/traffic"
 )
 
 // refusal is a reason for which first packets of a protocol are refused.
@@ -102,7 +101,7 @@ func TestRefusalsOfEveryReason(t *testing.T) {
 		for _, e := range o.Events {
 			r, _ := model.ReasonOf(e.Reason)
 			for m := range missing {
-				if r == m.reason && e.Protocol == m.protocol.String() && e.Frontend == traffic.EndText(rows[r].to(m.family)) && e.Service == rows[r].service {
+				if r == m.reason && e.Protocol == m.protocol.String() && e.Frontend == model.EndpointText(rows[r].to(m.family)) && e.Service == rows[r].service {
 					delete(missing, m)
 				}
 			}

@@ -81,14 +81,14 @@ func matcher(q *api.ObserveQuery, now time.Time) func(*traffic.Event) bool {
 func observation(e *traffic.Event, now time.Time) api.Observation {
 	o := api.Observation{
 		Number: e.Number, Time: report.OnClock(now, e.Time), Outcome: e.Outcome.String(), Reason: e.Reason,
-		Protocol: e.Protocol.String(), Client: traffic.EndText(e.Client), Frontend: traffic.EndText(e.Dialled),
+		Protocol: e.Protocol.String(), Client: model.EndpointText(e.Client), Frontend: model.EndpointText(e.Dialled),
 		Namespace: e.Service.Service.Namespace, Service: e.Service.Service.Name, Port: e.Service.Port,
 	}
 	if r := model.RefusalOf(e.Reason); r != nil {
 		o.Ends = r.Ends()
 	}
 	if e.Endpoint.IsValid() {
-		o.Endpoint = traffic.EndText(e.Endpoint)
+		o.Endpoint = model.EndpointText(e.Endpoint)
 	}
 	if e.Outcome != model.RefusedByRules {
 		o.Seconds = e.Duration.Round(time.Millisecond).Seconds()
@@ -117,7 +117,7 @@ func (o *observed) addSums(out *api.Observed, q *api.ObserveQuery, now time.Time
 			Events: r.Events, Last: report.OnClock(now, r.Last),
 		}
 		if r.Dialled != (netip.AddrPort{}) {
-			c.Frontend = traffic.EndText(r.Dialled)
+			c.Frontend = model.EndpointText(r.Dialled)
 		}
 		out.Refused = append(out.Refused, c)
 	}

@@ -90,8 +90,8 @@ func (e Endpoint) HostWeight() int { return cmp.Or(int(e.Host.Weight), int(e.Def
 // Address returns where the endpoint answers.
 func (e Endpoint) Address() netip.AddrPort { return netip.AddrPortFrom(e.Host.Address, e.Port) }
 
-// EndpointText returns the address of an endpoint, without a port if that is the one that
-// the client dialled.
+// EndpointText returns the address of one end of a connection, without a port if it has none, as endpoints that
+// keep the one that the client dialled.
 func EndpointText(a netip.AddrPort) string {
 	if a.Port() == 0 {
 		return a.Addr().String()

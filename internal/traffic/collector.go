@@ -285,7 +285,7 @@ var logMessages = [...]string{
 
 // logEvent logs an event as a line.
 func logEvent(log *slog.Logger, e *Event, in words.Vocabulary) {
-	attributes := []any{"reason", e.Reason, "protocol", e.Protocol.String(), "client", EndText(e.Client), "to", EndText(e.Dialled)}
+	attributes := []any{"reason", e.Reason, "protocol", e.Protocol.String(), "client", model.EndpointText(e.Client), "to", model.EndpointText(e.Dialled)}
 	if e.Service.Service.Name != "" {
 		attributes = append(attributes, "service", e.Service.String())
 	}
@@ -299,12 +299,4 @@ func logEvent(log *slog.Logger, e *Event, in words.Vocabulary) {
 		attributes = append(attributes, "sent", e.Sent, "received", e.Received)
 	}
 	log.Info(in.Text(logMessages[e.Outcome]), attributes...)
-}
-
-// EndText returns one end of a connection; without a port, if it has none, the address.
-func EndText(a netip.AddrPort) string {
-	if a.Port() == 0 {
-		return a.Addr().String()
-	}
-	return a.String()
 }

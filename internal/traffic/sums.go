@@ -28,14 +28,6 @@ type Refused struct {
 	Client   netip.Addr
 }
 
-func refusedOf(e *Event) Refused {
-	r := Refused{Reason: e.Reason, Service: e.Service, Protocol: e.Protocol, Client: e.Client.Addr()}
-	if r.Service.Service.Name == "" {
-		r.Dialled = e.Dialled
-	}
-	return r
-}
-
 // Sum is how many events there were.
 type Sum struct {
 	Refused
@@ -74,7 +66,10 @@ func (l *Log) minuteOf(t time.Time) *minute {
 
 func (m *minute) add(e *Event) {
 	m.events[counted(e.Reason)]++
-	key := refusedOf(e)
+	key := Refused{Reason: e.Reason, Service: e.Service, Protocol: e.Protocol, Client: e.Client.Addr()}
+	if e.Service.Service.Name == "" {
+		key.Dialled = e.Dialled
+	}
 	found := m.keys[key]
 	switch {
 	case found != nil:
@@ -140,13 +135,11 @@ func (l *Log) Sums(now time.Time, limit int, match func(*Refused) bool) (sums []
 			reasons[counted(s.Reason)] += s.Events
 		}
 	}
-	slices.SortFunc(sums, compareSums)
+	slices.SortFunc(sums, func(a, b Sum) int {
+		return cmp.Or(cmp.Compare(b.Events, a.Events), cmp.Compare(a.Reason, b.Reason), a.Service.Compare(b.Service),
+			a.Dialled.Compare(b.Dialled), a.Client.Compare(b.Client), cmp.Compare(a.Protocol, b.Protocol))
+	})
 	return sums[:min(len(sums), limit)], reasons
-}
-
-func compareSums(a, b Sum) int {
-	return cmp.Or(cmp.Compare(b.Events, a.Events), cmp.Compare(a.Reason, b.Reason), a.Service.Compare(b.Service),
-		a.Dialled.Compare(b.Dialled), a.Client.Compare(b.Client), cmp.Compare(a.Protocol, b.Protocol))
 }
 
 // entries is a heap with the fewest events at its root.
