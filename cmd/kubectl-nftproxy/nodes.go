@@ -70,7 +70,7 @@ type members struct {
 // members lists the nodes that the flags select, and their agents, of which there must be one.
 func (o *fleetOptions) members(c *cobra.Command, f *fleet.Fleet) (m members, err error) {
 	if m, err = o.anyMembers(c, f); err == nil && m.found == 0 {
-		err = fmt.Errorf("no pod of nftproxy has the labels %s%s: name others with --agent-selector and --agent-namespace", o.Pods, o.where())
+		err = fmt.Errorf("no pod of nftproxy has the labels %s%s: name others with --agent-selector and --agent-namespace", o.Pods, phrase(" in the namespace ", o.Namespace))
 	}
 	return m, err
 }
@@ -97,18 +97,14 @@ func (o *fleetOptions) anyMembers(c *cobra.Command, f *fleet.Fleet) (m members, 
 	return m, nil
 }
 
-func (o *fleetOptions) selected() string {
-	if o.labels == "" {
-		return ""
-	}
-	return " with the labels " + o.labels
-}
+func (o *fleetOptions) selected() string { return phrase(" with the labels ", o.labels) }
 
-func (o *fleetOptions) where() string {
-	if o.Namespace == "" {
+// phrase returns a text behind words; empty: there is no text.
+func phrase(words, text string) string {
+	if text == "" {
 		return ""
 	}
-	return " in the namespace " + o.Namespace
+	return words + text
 }
 
 // progress shows how many of n nodes have answered.

@@ -37,14 +37,9 @@ func (f *Fleet) Nodes(ctx context.Context, selector string, names []string) ([]N
 	}
 	var nodes []Node
 	q := kubectl.Query{Path: "/api/v1/nodes", Format: kubectl.Metadata, Options: map[string]string{"labelSelector": selector}}
-	_, err = kubectl.List(ctx, f.API, "nodes", q, func(page []struct {
-		Metadata struct {
-			Name   string
-			Labels map[string]string
-		}
-	}) {
+	_, err = kubectl.List(ctx, f.API, "nodes", q, func(page []metav1.PartialObjectMetadata) {
 		for i := range page {
-			n := Node{Name: page[i].Metadata.Name, Labels: page[i].Metadata.Labels}
+			n := Node{Name: page[i].Name, Labels: page[i].Labels}
 			if len(names) > 0 && !slices.Contains(names, n.Name) {
 				continue
 			}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -36,34 +38,30 @@ func (f *Fleet) Find(ctx context.Context, name string) (*Client, error) {
 	case kind != "pod" || namespace == "" || pod == "":
 		return nil, fmt.Errorf("%q is no client: write pod/NAMESPACE/NAME or node/NAME", name)
 	}
-	var out *Client
+	var pods []corev1.Pod
 	q := kubectl.Query{Path: "/api/v1/namespaces/" + namespace + "/pods", Options: map[string]string{"fieldSelector": "metadata.name=" + pod}}
-	_, err := kubectl.List(ctx, f.API, "pods", q, func(page []struct {
-		Spec struct {
-			NodeName    string
-			HostNetwork bool
-		}
-		Status struct{ PodIPs []struct{ IP netip.Addr } }
-	}) {
-		for _, p := range page {
-			out = &Client{Node: p.Spec.NodeName}
-			for _, a := range p.Status.PodIPs {
-				if !p.Spec.HostNetwork {
-					out.Addresses = append(out.Addresses, a.IP)
-				}
-			}
-			if !p.Spec.HostNetwork && len(out.Addresses) == 0 {
-				out.Node = "" // it has not started
-			}
-		}
-	})
-	switch {
-	case err != nil:
+	if _, err := kubectl.List(ctx, f.API, "pods", q, func(page []corev1.Pod) { pods = append(pods, page...) }); err != nil {
 		return nil, err
-	case out == nil:
+	}
+	if len(pods) == 0 {
 		return nil, fmt.Errorf("there is no pod %s/%s", namespace, pod)
-	case out.Node == "":
+	}
+	spec, out := &pods[0].Spec, &Client{Node: pods[0].Spec.NodeName}
+	if !spec.HostNetwork {
+		out.Addresses = AddressesOf(&pods[0])
+	}
+	if out.Node == "" || !spec.HostNetwork && len(out.Addresses) == 0 {
 		return nil, fmt.Errorf("pod %s/%s has no node or no address yet", namespace, pod)
 	}
 	return out, nil
+}
+
+// AddressesOf returns the addresses of a pod.
+func AddressesOf(p *corev1.Pod) (out []netip.Addr) {
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil { // the API server accepts no other
+			out = append(out, a)
+		}
+	}
+	return out
 }

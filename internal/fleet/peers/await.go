@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -125,9 +126,8 @@ func (l *Lab) ServiceEndpoints() map[string][]netip.Addr {
 		addresses := []netip.Addr{}
 		for i := range l.running {
 			p := &l.running[i]
-			for _, ip := range p.Status.PodIPs {
-				a, err := netip.ParseAddr(ip.IP)
-				if err == nil && p.Labels[k.label] != "" && slices.Contains(l.families[k.name], corev1.IPFamily(model.FamilyOf(a).String())) {
+			for _, a := range fleet.AddressesOf(p) {
+				if p.Labels[k.label] != "" && slices.Contains(l.families[k.name], corev1.IPFamily(model.FamilyOf(a).String())) {
 					addresses = append(addresses, a)
 				}
 			}

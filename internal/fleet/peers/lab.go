@@ -181,16 +181,9 @@ func (l *Lab) peer(p *corev1.Pod) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Peer{Remote: conntest.Remote{Transport: transport, Token: l.token}, Node: p.Spec.NodeName, From: conntest.Pod}
+	out := &Peer{Remote: conntest.Remote{Transport: transport, Token: l.token}, Node: p.Spec.NodeName, From: conntest.Pod, Addresses: fleet.AddressesOf(p)}
 	if p.Spec.HostNetwork {
 		out.From = conntest.Host
-	}
-	for _, ip := range p.Status.PodIPs {
-		a, err := netip.ParseAddr(ip.IP)
-		if err != nil {
-			return nil, fmt.Errorf("pod %s has the address %q: %w", p.Name, ip.IP, err)
-		}
-		out.Addresses = append(out.Addresses, a)
 	}
 	for _, s := range p.Status.ContainerStatuses {
 		out.ImageID = s.ImageID
