@@ -84,24 +84,15 @@ func (o *fleetBundleOptions) fill(c *cobra.Command, a *bundle.Archive) error {
 		return err
 	}
 	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	a.Add(clusterGroup, "status.json", text, bundle.Head)
+	a.Add(clusterGroup, "status.json", text, err)
 	o.addObjects(c, a, r)
-	o.addNodes(c, a, worstFirst(m.agents, r))
-	return c.Context().Err()
-}
-
-// worstFirst sorts agents as the nodes of a report.
-func worstFirst(agents []fleet.Agent, r *fleet.Report) []fleet.Agent {
 	rank := make(map[string]int)
 	for i := range r.Nodes {
 		rank[r.Nodes[i].Name] = i
 	}
-	out := slices.Clone(agents)
-	slices.SortStableFunc(out, func(a, b fleet.Agent) int { return cmp.Compare(rank[a.Node], rank[b.Node]) })
-	return out
+	slices.SortStableFunc(m.agents, func(a, b fleet.Agent) int { return cmp.Compare(rank[a.Node], rank[b.Node]) }) // the worst first
+	o.addNodes(c, a, m.agents)
+	return c.Context().Err()
 }
 
 // addNodes adds what agents answer, and their logs, as many at a time as are asked at the same
@@ -134,12 +125,12 @@ func (o *fleetBundleOptions) addLog(ctx context.Context, a *bundle.Archive, grou
 	for _, l := range []struct{ file, previous string }{{"log.txt", "false"}, {"log-before.txt", "true"}} {
 		content, err := o.fleet.API.Get().AbsPath("/api/v1/namespaces", agent.Namespace, "pods", agent.Pod, "log").
 			Param("tailLines", common.LogLines).Param("limitBytes", strconv.Itoa(o.NodeSize<<19)).Param("timestamps", "true").Param("previous", l.previous).DoRaw(ctx)
-		switch {
-		case err == nil:
-			a.Add(group, l.file, content, bundle.Tail)
-		case l.previous == "false": // most containers are the first of their pod
-			a.Lack(group, l.file, fmt.Errorf("log of pod %s/%s: %w", agent.Namespace, agent.Pod, err))
+		if err != nil && l.previous == "true" {
+			continue // most containers are the first of their pod
+		} else if err != nil {
+			err = fmt.Errorf("log of pod %s/%s: %w", agent.Namespace, agent.Pod, err)
 		}
+		a.Add(group, l.file, content, err)
 	}
 }
 
@@ -195,11 +186,7 @@ func (o *fleetBundleOptions) addObject(ctx context.Context, a *bundle.Archive, f
 	if err == nil {
 		content, err = bundle.Object(kind, object)
 	}
-	if err != nil {
-		a.Lack(clusterGroup, file, err)
-		return
-	}
-	a.Add(clusterGroup, file, content, bundle.Head)
+	a.Add(clusterGroup, file, content, err)
 }
 
 func (o *fleetBundleOptions) addList(ctx context.Context, a *bundle.Archive, file, kind string, q kubectl.Query) (all []map[string]any) {
@@ -214,11 +201,10 @@ func (o *fleetBundleOptions) addList(ctx context.Context, a *bundle.Archive, fil
 		err = errors.Join(err, failed)
 		out = append(out, content)
 	}
-	if err != nil {
-		a.Lack(clusterGroup, file, errors.New(terminal.Printable(err.Error())))
-		return all
+	content, failed := json.MarshalIndent(out, "", " ")
+	if err = errors.Join(err, failed); err != nil {
+		err = errors.New(terminal.Printable(err.Error()))
 	}
-	content, _ := json.MarshalIndent(out, "", " ") // they are JSON
-	a.Add(clusterGroup, file, content, bundle.Head)
+	a.Add(clusterGroup, file, content, err)
 	return all
 }

@@ -25,14 +25,6 @@ type Limits struct {
 // DefaultLimits suffice for the documents of a hundred nodes.
 var DefaultLimits = Limits{File: 8 << 20, Group: 16 << 20, Whole: 512 << 20}
 
-// Keep is the part that stays of a text that is too long.
-type Keep uint8
-
-const (
-	Head Keep = iota
-	Tail      // of logs
-)
-
 // Archive is a tar.gz that is being written. Its methods are not safe for concurrent use.
 type Archive struct {
 	limits Limits
@@ -64,8 +56,13 @@ func New(w io.Writer, root, about string, limits Limits) *Archive {
 var errOutside = errors.New("refused: its name is not a path below its directory")
 
 // Add adds a text, without its secrets. The name is relative to the group, a directory; files
-// whose name ends with ".json" are JSON. A name that leads elsewhere is refused.
-func (a *Archive) Add(group, name string, content []byte, keep Keep) {
+// whose name ends with ".json" are JSON, and logs begin with "log": of one that is too long the end
+// stays, of other files the beginning. A name that leads elsewhere is refused. With an error, the file is missing.
+func (a *Archive) Add(group, name string, content []byte, err error) {
+	if err != nil {
+		a.Lack(group, name, err)
+		return
+	}
 	if !fs.ValidPath(group+"/"+name) || name == "." {
 		a.Lack(group, strconv.Quote(name), errOutside)
 		return
@@ -76,12 +73,12 @@ func (a *Archive) Add(group, name string, content []byte, keep Keep) {
 	}
 	text := filter(string(content))
 	room := min(a.limits.File, a.limits.Group-a.groups[group], a.limits.Whole-a.whole)
-	full := len(text)
+	full, isLog := len(text), strings.HasPrefix(name, "log")
 	note := ""
 	if full > room {
-		text = cut(text, max(room, 0), keep)
+		text = cut(text, max(room, 0), isLog)
 		a.Cut++
-		note = fmt.Sprintf("  cut: %s %d of %d bytes", map[Keep]string{Head: "the first", Tail: "the last"}[keep], len(text), full)
+		note = fmt.Sprintf("  cut: %s %d of %d bytes", map[bool]string{false: "the first", true: "the last"}[isLog], len(text), full)
 	}
 	name = WithoutSecrets(path.Join(group, name))
 	if len(text) > 0 || full == 0 {
@@ -127,8 +124,8 @@ func (a *Archive) write(name, text string) {
 }
 
 // cut returns at most n bytes of whole lines, if there are several.
-func cut(text string, n int, keep Keep) string {
-	if keep == Tail {
+func cut(text string, n int, isLog bool) string {
+	if isLog {
 		text = text[len(text)-n:]
 		if i := strings.IndexByte(text, '\n'); i >= 0 && i < len(text)-1 {
 			text = text[i+1:]

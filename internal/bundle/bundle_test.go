@@ -107,12 +107,12 @@ func TestLimits(t *testing.T) {
 	var b bytes.Buffer
 	a := New(&b, "bundle", "nftproxy 1.2.3", Limits{File: 100, Group: 150, Whole: 260})
 	line := "0123456 89\n"
-	a.Add("nodes/n1", "log.txt", []byte("first\n"+strings.Repeat(line, 20)+"last\n"), Tail)
-	a.Add("nodes/n1", "rules.txt", []byte("first\n"+strings.Repeat(line, 20)+"last\n"), Head)
-	a.Add("nodes/n2", "short.txt", []byte("token: abc\n"), Head)
+	a.Add("nodes/n1", "log.txt", []byte("first\n"+strings.Repeat(line, 20)+"last\n"), nil)
+	a.Add("nodes/n1", "rules.txt", []byte("first\n"+strings.Repeat(line, 20)+"last\n"), nil)
+	a.Add("nodes/n2", "short.txt", []byte("token: abc\n"), nil)
 	a.Lack("nodes/n2", "status.json", errors.New("no answer\nwithin 5s"))
 	for i := range 9 {
-		a.Add("nodes/n3", fmt.Sprintf("f%d.txt", i), []byte(strings.Repeat(line, 5)), Head)
+		a.Add("nodes/n3", fmt.Sprintf("f%d.txt", i), []byte(strings.Repeat(line, 5)), nil)
 	}
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
@@ -150,10 +150,10 @@ func TestMember(t *testing.T) {
 	var b bytes.Buffer
 	a := New(&b, "bundle", "", DefaultLimits)
 	for _, name := range []string{"describe/a/../../../../../../etc/cron.d/evil.json", "/etc/cron.d/evil", "a//b", ".", "..", "a\xff", "a/./b", ""} {
-		a.Add("machine", name, []byte("x"), Head)
+		a.Add("machine", name, []byte("x"), nil)
 	}
-	a.Add("nodes/../..", "evil", []byte("x"), Head)
-	a.Add("machine", "describe/shop/web.json", []byte("x"), Head)
+	a.Add("nodes/../..", "evil", []byte("x"), nil)
+	a.Add("machine", "describe/shop/web.json", []byte("x"), nil)
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}

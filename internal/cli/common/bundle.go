@@ -160,10 +160,6 @@ func Troubled(s *api.Status) (out []bundle.Subject) {
 // Add adds what a node has answered.
 func (n *Collected) Add(a *bundle.Archive, group string) {
 	for _, f := range n.Files {
-		if f.err != nil {
-			a.Lack(group, f.name, f.err)
-			continue
-		}
-		a.Add(group, f.name, f.content, bundle.Head)
+		a.Add(group, f.name, f.content, f.err)
 	}
 }

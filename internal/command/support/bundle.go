@@ -87,11 +87,7 @@ func (o *machineBundleOptions) addRules(a *bundle.Archive) {
 	if err == nil {
 		err = rules.Text(&text)
 	}
-	if err != nil {
-		a.Lack(machineGroup, "rules.txt", err)
-		return
-	}
-	a.Add(machineGroup, "rules.txt", text.Bytes(), bundle.Head)
+	a.Add(machineGroup, "rules.txt", text.Bytes(), err)
 }
 
 func addCheck(c *cobra.Command, a *bundle.Archive) {
@@ -101,11 +97,13 @@ func addCheck(c *cobra.Command, a *bundle.Archive) {
 	check.SetOut(&text)
 	check.SetErr(&log)
 	check.SilenceUsage, check.SilenceErrors = true, true
-	if err := check.ExecuteContext(c.Context()); err != nil && !errors.Is(err, cli.ErrNo) {
-		a.Lack(machineGroup, "check.json", fmt.Errorf("%w %s", err, terminal.Printable(log.String())))
-		return
+	err := check.ExecuteContext(c.Context())
+	if errors.Is(err, cli.ErrNo) {
+		err = nil
+	} else if err != nil {
+		err = fmt.Errorf("%w %s", err, terminal.Printable(log.String()))
 	}
-	a.Add(machineGroup, "check.json", text.Bytes(), bundle.Head)
+	a.Add(machineGroup, "check.json", text.Bytes(), err)
 }
 
 // factFiles are the files that say what kernel and machine this is.
@@ -143,7 +141,7 @@ func addFacts(ctx context.Context, a *bundle.Archive) {
 			}
 		}
 	}
-	a.Add(machineGroup, "kernel.txt", []byte(text.String()), bundle.Head)
+	a.Add(machineGroup, "kernel.txt", []byte(text.String()), nil)
 	ctx, cancel := context.WithTimeout(ctx, logTime)
 	defer cancel()
 	log := exec.CommandContext(ctx, "journalctl", "--unit", "nftproxy", "--no-pager", "--output", "short-iso", "--lines", common.LogLines)
@@ -151,8 +149,7 @@ func addFacts(ctx context.Context, a *bundle.Archive) {
 	log.Stderr = &failure
 	content, err := log.Output()
 	if err != nil {
-		a.Lack(machineGroup, "log.txt", fmt.Errorf("journalctl: %w %s", err, strings.TrimSpace(failure.String())))
-		return
+		err = fmt.Errorf("journalctl: %w %s", err, strings.TrimSpace(failure.String()))
 	}
-	a.Add(machineGroup, "log.txt", content, bundle.Tail)
+	a.Add(machineGroup, "log.txt", content, err)
 }
