@@ -3,6 +3,7 @@ package input
 import (
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,15 +22,17 @@ import (
 	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
-// newOptions are the flags of new: the fields of a Balance as text.
-type newOptions struct {
-	name, namespace           string
-	protocols, backups, pools []string
-	settings                  settingFlags
+// newObject is what new prints: its fields as text.
+type newObject struct {
+	kind, name, namespace   string
+	listen, protocols       []string
+	list                    string // the field with the servers
+	pools, servers, backups []string
+	settings                settingFlags
 }
 
 func BalanceCommand() *cobra.Command {
-	var o newOptions
+	o := newObject{kind: balance.Kind, list: "backends"}
 	c := &cobra.Command{
 		Use:   "new LISTEN[,LISTEN] BACKEND...",
 		Short: "Print a file that balances an address over servers",
@@ -67,7 +70,14 @@ Exit code: 0 printed, 2 wrong arguments.`,
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			o.listen, o.servers = strings.Split(args[0], ","), args[1:]
+			if o.name == "" {
+				address, _, _ := strings.Cut(o.listen[0], "/")
+				o.name = "vip-" + strings.Trim(notInName.ReplaceAllString(strings.ToLower(address), "-"), "-")
+			}
+			return o.print(c)
+		},
 	}
 	c.AddCommand(newServersCommand(), newDefaultsCommand())
 	f := c.Flags()
@@ -82,35 +92,40 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	return c
 }
 
-func (o *newOptions) run(c *cobra.Command, args []string) error {
+// print prints the object, if nothing is wrong with it.
+func (o *newObject) print(c *cobra.Command) error {
 	if err := o.settings.readable(); err != nil {
 		return err
 	}
-	if check := o.settings.texts[setting.Check]; o.settings.needsCheck(c.Flags()) && len(o.pools) == 0 {
+	if check := o.settings.texts[setting.Check]; o.list != "" && o.settings.needsCheck(c.Flags()) && len(o.pools) == 0 {
 		*check = model.CheckTCP.String()
-		if _, err := o.load(args); err != nil { // the ports may be of another protocol; the cause may be another argument, too
+		if _, err := o.load(); err != nil && o.kind == balance.Kind { // the ports may be of another protocol; the cause may be another argument, too
 			*check = ""
 		}
 	}
-	text := o.text(args)
-	input, err := o.load(args)
+	input, err := o.load()
 	var problems manifest.Errors
 	if errors.As(err, &problems) {
 		return errors.New(strings.Join(ofArguments(problems), "\n"))
 	} else if err != nil {
 		return err
 	}
-	for _, line := range ofArguments(input.Warnings) {
+	// That a list has no users is not about a field.
+	warnings := slices.DeleteFunc(input.Warnings, func(w *manifest.Error) bool { return !errors.As(w.Err, new(*manifest.FieldError)) })
+	for _, line := range ofArguments(warnings) {
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", line)
 	}
-	return printFile(c, text)
+	if _, err := io.WriteString(c.OutOrStdout(), o.text()); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
 }
 
-// load reads the Balance as a file, beside lists of servers with the names that it has.
-func (o *newOptions) load(args []string) (*files.Input, error) {
-	text := o.text(args)
+// load reads the object as a file, beside lists of servers with the names that it has.
+func (o *newObject) load() (*files.Input, error) {
+	text := o.text()
 	for _, name := range o.poolNames() {
-		text += "---\nkind: " + balance.PoolKind + "\nname: " + yamlText(name) + "\nnamespace: " + yamlText(o.namespace) + "\nservers: [" + placeholders(args[0]) + "]\n"
+		text += "---\nkind: " + balance.PoolKind + "\nname: " + yamlText(name) + "\nnamespace: " + yamlText(o.namespace) + "\nservers: [" + placeholders(strings.Join(o.listen, ",")) + "]\n"
 	}
 	return (&files.Reader{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
 }
@@ -172,27 +187,29 @@ func argument(field string) string {
 
 var notInName = regexp.MustCompile(`[^a-z0-9]`)
 
-func (o *newOptions) text(args []string) string {
-	listen := strings.Split(args[0], ",")
-	if o.name == "" {
-		address, _, _ := strings.Cut(listen[0], "/")
-		o.name = "vip-" + strings.Trim(notInName.ReplaceAllString(strings.ToLower(address), "-"), "-")
-	}
+func (o *newObject) text() string {
 	var b strings.Builder
 	line := func(field, value string) { writeField(&b, field, value) }
-	line("kind", balance.Kind)
+	line("kind", o.kind)
 	line("name", yamlText(o.name))
 	line("namespace", yamlText(o.namespace))
-	line("listen", oneOrMore(listen))
+	line("listen", oneOrMore(o.listen))
 	line("protocol", oneOrMore(o.protocols))
-	b.WriteString("backends:\n")
+	if o.list != "" {
+		b.WriteString(o.list + ":\n")
+	}
 	o.writePools(&b)
-	writeServers(&b, args[1:], o.backups)
+	for _, a := range o.servers {
+		fmt.Fprintf(&b, "- %s\n", yamlText(a))
+	}
+	for _, a := range o.backups {
+		fmt.Fprintf(&b, "- {address: %s, backup: true}\n", yamlText(a))
+	}
 	o.settings.write(&b)
 	return b.String()
 }
 
-func (o *newOptions) poolNames() (out []string) {
+func (o *newObject) poolNames() (out []string) {
 	for _, p := range o.pools {
 		if name, _, _ := strings.Cut(p, ":"); name != "" && !slices.Contains(out, name) {
 			out = append(out, name)
@@ -201,7 +218,7 @@ func (o *newOptions) poolNames() (out []string) {
 	return out
 }
 
-func (o *newOptions) writePools(b *strings.Builder) {
+func (o *newObject) writePools(b *strings.Builder) {
 	for _, p := range o.pools {
 		name, port, found := strings.Cut(p, ":")
 		switch _, err := strconv.ParseUint(port, 10, 16); {
@@ -212,15 +229,6 @@ func (o *newOptions) writePools(b *strings.Builder) {
 			port = ", port: " + strconv.Quote(port)
 		}
 		fmt.Fprintf(b, "- {servers: %s%s}\n", yamltext.Quote(name), port)
-	}
-}
-
-func writeServers(b *strings.Builder, servers, backups []string) {
-	for _, a := range servers {
-		fmt.Fprintf(b, "- %s\n", yamlText(a))
-	}
-	for _, a := range backups {
-		fmt.Fprintf(b, "- {address: %s, backup: true}\n", yamlText(a))
 	}
 }
 

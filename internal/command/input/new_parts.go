@@ -3,7 +3,6 @@ package input
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -13,11 +12,9 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
-	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/balance"
-	"github.com/nftproxy/nftproxy/internal/yamltext"
 )
 
 // Names of the commands below new.
@@ -115,9 +112,7 @@ func writeField(b *strings.Builder, field, value string) {
 }
 
 func newServersCommand() *cobra.Command {
-	var namespace string
-	var backups []string
-	var settings settingFlags
+	o := newObject{kind: balance.PoolKind, list: "servers"}
 	c := &cobra.Command{
 		Use:   newServers + " NAME SERVER...",
 		Short: "Print a list of servers for several Balances",
@@ -140,28 +135,13 @@ Exit code: 0 printed, 2 wrong arguments.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&namespace, "namespace", "", "`namespace` of the list and of its Balances, default if there is none")
-	f.StringArrayVar(&backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
-	settings = addSettings(f, []*setting.Setting{setting.Check})
-	settings.allowNoCheck(f, "tcp,")
+	f.StringVar(&o.namespace, "namespace", "", "`namespace` of the list and of its Balances, default if there is none")
+	f.StringArrayVar(&o.backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
+	o.settings = addSettings(f, []*setting.Setting{setting.Check})
+	o.settings.allowNoCheck(f, "tcp,")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := settings.readable(); err != nil {
-			return err
-		}
-		if settings.needsCheck(c.Flags()) {
-			*settings.texts[setting.Check] = model.CheckTCP.String()
-		}
-		var b strings.Builder
-		writeField(&b, "kind", balance.PoolKind)
-		writeField(&b, "name", yamltext.Quote(args[0]))
-		writeField(&b, "namespace", yamlText(namespace))
-		b.WriteString("servers:\n")
-		writeServers(&b, args[1:], backups)
-		settings.write(&b)
-		return printPart(c, b.String(), func(o *manifest.Object) (manifest.Errors, []*manifest.FieldError) {
-			_, problems, found := balance.ReadPool(o)
-			return problems, found
-		})
+		o.name, o.servers = args[0], args[1:]
+		return o.print(c)
 	}
 	return c
 }
@@ -180,49 +160,11 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	}
 	settings := addSettings(c.Flags(), slices.DeleteFunc(setting.Flags(), func(s *setting.Setting) bool { return !balance.HasDefault(s.Field) }))
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := settings.readable(); err != nil {
-			return err
-		}
-		var b strings.Builder
-		settings.write(&b)
-		if b.Len() == 0 {
+		o := newObject{kind: balance.DefaultsKind, settings: settings}
+		if o.text() == (&newObject{kind: o.kind}).text() {
 			return errors.New("expected a setting: nftproxy new defaults --check tcp")
 		}
-		return printPart(c, "kind: "+balance.DefaultsKind+"\n"+b.String(), func(o *manifest.Object) (manifest.Errors, []*manifest.FieldError) {
-			_, problems, found := balance.ReadDefaults(o)
-			return problems, found
-		})
+		return o.print(c)
 	}
 	return c
-}
-
-// printPart prints an object that Balances use, if the function that reads it finds no mistake.
-func printPart(c *cobra.Command, text string, read func(*manifest.Object) (manifest.Errors, []*manifest.FieldError)) error {
-	documents, err := manifest.Split("arguments", []byte(text))
-	if err != nil {
-		return err
-	}
-	o, problem := documents[0].Parse()
-	if problem != nil {
-		return errors.New(strings.Join(ofArguments(manifest.Errors{problem}), "\n"))
-	}
-	problems, found := read(o)
-	for _, f := range found {
-		if e := o.Error(f); f.Warning {
-			fmt.Fprintln(c.ErrOrStderr(), "warning:", strings.Join(ofArguments(manifest.Errors{e}), ""))
-		} else {
-			problems = append(problems, e)
-		}
-	}
-	if len(problems) > 0 {
-		return errors.New(strings.Join(ofArguments(problems), "\n"))
-	}
-	return printFile(c, text)
-}
-
-func printFile(c *cobra.Command, text string) error {
-	if _, err := io.WriteString(c.OutOrStdout(), text); err != nil {
-		return fmt.Errorf("write output: %w", err)
-	}
-	return nil
 }
