@@ -123,8 +123,6 @@ const (
 	isURL  = "is a URL: write "
 )
 
-func parseListenAddress(s string) (netip.Addr, string) { return parseStrict(s, convert.ParseFrontend) }
-
 func parseServer(s string) (netip.Addr, string) {
 	a, problem := parseStrict(s, convert.ParseEndpoint)
 	if problem != "" && a.IsLoopback() {
@@ -234,21 +232,16 @@ func (l *listening) parseWildcard(text string) bool {
 	return true
 }
 
-func (l *listening) wildcardPorts(text string) *misread {
-	port := text[strings.LastIndexByte(text, ':')+1:]
-	var problem string
-	switch {
-	case port == convert.AllPorts:
-		problem = "would take all ports of this machine, also those of its own programs: name ports"
-	case port == "":
-		problem = "has a ':' and no port: add the port, or remove it"
+func (l *listening) wildcardPorts(text string) (problem string) {
+	switch port := text[strings.LastIndexByte(text, ':')+1:]; port {
+	case convert.AllPorts:
+		return "would take all ports of this machine, also those of its own programs: name ports"
+	case "":
+		return "has a ':' and no port: add the port, or remove it"
 	default:
 		l.PortRange, problem = convert.ParsePorts(port)
+		return problem
 	}
-	if problem != "" {
-		return &misread{text, problem}
-	}
-	return nil
 }
 
 // isInterface reports whether a text may be the name of an interface, such as eth0 or the VLAN

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -217,8 +218,8 @@ func parseListen(text string) (l listening, protocols []model.Protocol, wrong *m
 		protocols = []model.Protocol{p}
 	}
 	if l.parseWildcard(rest) {
-		if wrong = l.wildcardPorts(rest); wrong != nil {
-			wrong.text = text
+		if problem := l.wildcardPorts(rest); problem != "" {
+			wrong = &misread{text, problem}
 		}
 		return l, protocols, wrong
 	}
@@ -226,37 +227,27 @@ func parseListen(text string) (l listening, protocols []model.Protocol, wrong *m
 	if whole = whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":"); whole {
 		rest = address
 	}
-	if l.address, l.PortRange, wrong = splitPort(rest, parseListenAddress); whole {
-		l.PortRange = convert.EveryPort
+	address, port, problem := cutPort(rest)
+	if problem != "" {
+		return l, protocols, &misread{rest, problem}
 	}
-	if wrong == nil && l.PortRange == (convert.PortRange{}) {
-		wrong = &misread{text, "has no port: write it like " + exampleAddress(l.address, "443")}
+	if l.address, problem = parseStrict(address, convert.ParseFrontend); problem != "" {
+		return l, protocols, &misread{address, problem}
+	}
+	if port != "" {
+		if l.PortRange, problem = convert.ParsePorts(port); problem != "" {
+			return l, protocols, &misread{port, problem}
+		}
+	}
+	switch example := netip.AddrPortFrom(l.address, 443).String(); {
+	case whole:
+		l.PortRange = convert.EveryPort
+	case port == "" && l.address.Is6():
+		wrong = &misread{text, "has no port: write it like " + strconv.Quote(example)}
+	case port == "":
+		wrong = &misread{text, "has no port: write it like " + example}
 	}
 	return l, protocols, wrong
-}
-
-func exampleAddress(a netip.Addr, port string) string {
-	if a.Is6() {
-		return `"[` + a.String() + "]:" + port + `"`
-	}
-	return a.String() + ":" + port
-}
-
-func splitPort(text string, parse func(string) (netip.Addr, string)) (a netip.Addr, ports convert.PortRange, wrong *misread) {
-	address, port, problem := cutPort(text)
-	if problem != "" {
-		return a, ports, &misread{text, problem}
-	}
-	if a, problem = parse(address); problem != "" {
-		return a, ports, &misread{address, problem}
-	}
-	if port == "" {
-		return a, ports, nil
-	}
-	if ports, problem = convert.ParsePorts(port); problem != "" {
-		wrong = &misread{port, problem}
-	}
-	return a, ports, wrong
 }
 
 // cutPort cuts an address and a port apart. The port is empty if there is none.
