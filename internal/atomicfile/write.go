@@ -18,11 +18,6 @@ import (
 // Write replaces the content of a file, which need not exist. Readers see the old content
 // or the new one, also after a crash or a loss of power.
 func Write(path string, data []byte, permissions fs.FileMode) error {
-	return WriteAll(path, [][]byte{data}, permissions)
-}
-
-// WriteAll is Write for data in several pieces.
-func WriteAll(path string, data [][]byte, permissions fs.FileMode) error {
 	return write(path, data, func(f *os.File) error { return f.Chmod(permissions) })
 }
 
@@ -32,7 +27,7 @@ func Replace(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	return write(path, [][]byte{data}, func(f *os.File) error {
+	return write(path, data, func(f *os.File) error {
 		var err error
 		if user, group, ok := ownerOf(about); ok {
 			err = f.Chown(user, group)
@@ -53,7 +48,7 @@ func Remove(path string) error {
 	return nil
 }
 
-func write(path string, data [][]byte, own func(*os.File) error) (err error) {
+func write(path string, data []byte, own func(*os.File) error) (err error) {
 	folder := filepath.Dir(path)
 	f, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -64,9 +59,7 @@ func write(path string, data [][]byte, own func(*os.File) error) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	for i := 0; i < len(data) && err == nil; i++ {
-		_, err = f.Write(data[i])
-	}
+	_, err = f.Write(data)
 	if err := errors.Join(err, own(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func TestPage(t *testing.T) {
 // settings, addresses and routes, tables of the library for nf_tables, objects of an API server, and files in
 // systemd.
 var writes = regexp.MustCompile(`\bos\.(WriteFile|Create|Rename|Mkdir|MkdirAll|Symlink|Link|Truncate)\(` +
-	`|\batomicfile\.(Write|WriteAll|Replace)\(|\bO_(CREATE|WRONLY|RDWR)\b|[lL]isten\("unix|ListenUnix|UnixSocket` +
+	`|\batomicfile\.(Write|Replace)\(|\bO_(CREATE|WRONLY|RDWR)\b|[lL]isten\("unix|ListenUnix|UnixSocket` +
 	`|\bunix\.(RTM_(NEW|DEL|SET)\w+|NFNL_SUBSYS_CTNETLINK|Mknod|Mkfifo)` +
 	`|\.(Addr|Route|Rule|Neigh|Link|Qdisc)(Add|Append|Replace|Change|Del|Delete)\(|\.LinkSet\w+\(` +
 	`|\bnftables\.Table\{Name: |\.AddTable\(|\.(Post|Put)\(\)|\.Patch\(\w|FDSTORE=`)

@@ -174,27 +174,6 @@ func (e *expander) parseServer(s string) (netip.Addr, string) {
 	return a, problem
 }
 
-var relayRefusals = []struct {
-	of      *setting.Setting
-	refuses func(*setting.Values) bool
-	problem string
-}{
-	{setting.ClientAddresses, func(v *setting.Values) bool { return v.ClientAddresses == model.KeepClientAddresses },
-		"is not possible with relay: its connections come from this machine; write clientAddresses: masquerade, and relay: proxy-v2 for a server that reads the PROXY protocol, or relay: false"},
-	{setting.Affinity, func(v *setting.Values) bool { return v.Affinity > 0 },
-		"is not possible with relay: write affinity: 0s and scheduler: source-hash, which gives a client the same server while the servers stay"},
-	{setting.Scheduler, func(v *setting.Values) bool { return v.Scheduler.IsMaglev() },
-		"is not possible with relay, which has no tables: use round-robin, random or source-hash"},
-	{setting.MaglevSize, func(v *setting.Values) bool { return v.MaglevSize != 0 },
-		"is not possible with relay, which has no tables: remove it"},
-	{setting.FastPath, func(v *setting.Values) bool { return v.FastPath == model.UseFastPath },
-		"is not possible with relay: packets go to nftproxy run; write fastPath: avoid, or relay: false"},
-	{setting.Observe, func(v *setting.Values) bool { return v.Observe },
-		"is not possible with relay: rules do not know which server it uses; write observe: none, or relay: false"},
-	{setting.Check, func(v *setting.Values) bool { return v.Check != nil && v.Check.Type == model.CheckPassive },
-		"of type passive is not possible with relay: rules do not know which server it uses; use tcp or another type"},
-}
-
 func (e *expander) reviewRelay() {
 	if e.values.Relay == model.NoRelay {
 		if e.values.RelayTimeout != 0 && e.givenValue(setting.Relay.Field) == nil {
@@ -213,8 +192,28 @@ func (e *expander) reviewRelay() {
 			e.Add(r.fieldPath(), r.text, "is a range of ports, and relay is for single ports: write these, or relay: false")
 		}
 	}
-	for _, r := range relayRefusals {
-		if r.refuses(&e.values) {
+	v := &e.values
+	for _, r := range []struct {
+		of      *setting.Setting
+		refuses bool // a relay cannot fulfil it
+		problem string
+	}{
+		{setting.ClientAddresses, v.ClientAddresses == model.KeepClientAddresses,
+			"is not possible with relay: its connections come from this machine; write clientAddresses: masquerade, and relay: proxy-v2 for a server that reads the PROXY protocol, or relay: false"},
+		{setting.Affinity, v.Affinity > 0,
+			"is not possible with relay: write affinity: 0s and scheduler: source-hash, which gives a client the same server while the servers stay"},
+		{setting.Scheduler, v.Scheduler.IsMaglev(),
+			"is not possible with relay, which has no tables: use round-robin, random or source-hash"},
+		{setting.MaglevSize, v.MaglevSize != 0,
+			"is not possible with relay, which has no tables: remove it"},
+		{setting.FastPath, v.FastPath == model.UseFastPath,
+			"is not possible with relay: packets go to nftproxy run; write fastPath: avoid, or relay: false"},
+		{setting.Observe, v.Observe,
+			"is not possible with relay: rules do not know which server it uses; write observe: none, or relay: false"},
+		{setting.Check, v.Check != nil && v.Check.Type == model.CheckPassive,
+			"of type passive is not possible with relay: rules do not know which server it uses; use tcp or another type"},
+	} {
+		if r.refuses {
 			e.Add(r.of.Field, nil, r.problem)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/manifest"
@@ -75,7 +76,7 @@ func (k *Kept) write(name string, text []byte) error {
 	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
 		return err
 	}
-	return atomicfile.WriteAll(k.pathOf(name), [][]byte{[]byte(name + "\n"), text}, 0o600)
+	return atomicfile.Write(k.pathOf(name), slices.Concat([]byte(name+"\n"), text), 0o600)
 }
 
 func (k *Kept) remove(name string) error { return atomicfile.Remove(k.pathOf(name)) }
