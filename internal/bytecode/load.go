@@ -71,7 +71,7 @@ func (r *runner) loadMeta(s *run, o *op, to []byte) bool {
 	}
 	if hook == unix.NF_INET_PRE_ROUTING || hook == unix.NF_INET_LOCAL_IN {
 		out = ""
-	} else if r.isLocal(s.address(s.destinationAt())) {
+	} else if s.isLocal {
 		out = "lo"
 	}
 	switch o.source.number {
@@ -100,6 +100,9 @@ func (r *runner) loadMeta(s *run, o *op, to []byte) bool {
 	case unix.NFT_META_MARK:
 		binary.NativeEndian.PutUint32(to, s.mark)
 	case unix.NFT_META_PRIORITY:
+		if s.choice.isOneOf {
+			s.unknown(o, "a load of the priority that a choice has left")
+		}
 		binary.NativeEndian.PutUint32(to, s.priority)
 	default:
 		s.unknown(o, "meta key "+strconv.Itoa(int(o.source.number)))
@@ -131,7 +134,7 @@ func (r *runner) store(s *run, o *op) bool {
 	case field{place: inMeta, number: unix.NFT_META_MARK}:
 		s.mark = value
 	case field{place: inMeta, number: unix.NFT_META_PRIORITY}:
-		s.priority = value
+		s.setPriority(value, s.choice.registers&registersIn(o.from, 4) != 0)
 	case field{place: inMeta, number: unix.NFT_META_NFTRACE}:
 	case field{place: inConnection, number: unix.NFT_CT_MARK}:
 		s.ctMark = value

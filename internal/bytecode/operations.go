@@ -14,6 +14,9 @@ func (r *runner) operations(s *run) bool {
 	for s.next < len(s.rule) {
 		o := &s.rule[s.next]
 		s.next++
+		if s.choice.by != nil {
+			r.keepOpen(s, o)
+		}
 		matches := true
 		switch o.kind {
 		case opNothing:
@@ -123,24 +126,24 @@ func (r *runner) translate(s *run, o *op) {
 		if i := slices.IndexFunc(r.machine.Local, func(a netip.Addr) bool { return a.BitLen() == local.BitLen() }); i >= 0 && r.packet.In != "" {
 			local = r.machine.Local[i]
 		}
-		s.redirect(local, s.loadedPort(o))
+		r.redirect(s, local, s.loadedPort(o))
 	default:
 		to := s.address(s.destinationAt())
 		if o.hasFrom {
 			to = s.loaded(o.from)
 		}
-		s.redirect(to, s.loadedPort(o))
+		r.redirect(s, to, s.loadedPort(o))
 	}
 }
 
-func (s *run) redirect(to netip.Addr, port uint16) {
+func (r *runner) redirect(s *run, to netip.Addr, port uint16) {
 	before := s.to()
 	s.dnat = true
 	s.set(s.destinationAt(), to)
 	if port != 0 {
 		binary.BigEndian.PutUint16(s.transport[2:], port)
 	}
-	s.translated = s.to() != before
+	s.translated, s.isLocal = s.to() != before, r.isLocal(to)
 }
 
 func (s *run) loaded(at uint8) netip.Addr {
@@ -201,43 +204,6 @@ func (r *runner) addressType(s *run, o *op) {
 		typ = unix.RTN_BROADCAST
 	}
 	binary.NativeEndian.PutUint32(s.registers[o.to:], typ)
-}
-
-// choose loads each number in turn: this run goes on with the first one, and the others wait. If
-// the next operation only compares the number, there are two ways.
-func (r *runner) choose(s *run, o *op) {
-	if o.modulus == 0 {
-		s.unknown(o, "the expression "+o.name+" without a modulus")
-		return
-	}
-	way := func(n uint32, share float64) {
-		other := *s
-		other.share *= share
-		binary.NativeEndian.PutUint32(other.registers[o.to:], n)
-		r.pending = append(r.pending, other)
-	}
-	whole := s.share
-	if c := s.rule[s.next:]; len(c) > 0 && c[0].kind == opCompare && c[0].from == o.to && len(c[0].data) == 4 && o.modulus > 1 {
-		if n := binary.NativeEndian.Uint32(c[0].data); n >= o.first && n-o.first < o.modulus {
-			way(n, 1/float64(o.modulus))
-			s.share = whole * float64(o.modulus-1) / float64(o.modulus)
-			other := o.first
-			if n == other {
-				other++
-			}
-			binary.NativeEndian.PutUint32(s.registers[o.to:], other)
-			return
-		}
-	}
-	if o.modulus > 1 {
-		s.by = o.chooser
-		s.by.Of = string(s.registers[o.from : int(o.from)+o.length])
-	}
-	for i := uint32(1); i < o.modulus; i++ {
-		way(o.first+i, 1/float64(o.modulus))
-	}
-	s.share = whole / float64(o.modulus)
-	binary.NativeEndian.PutUint32(s.registers[o.to:], o.first)
 }
 
 // find looks up a key: in a dynamic set first what this packet has left, then what others have.

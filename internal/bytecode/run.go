@@ -34,6 +34,8 @@ type run struct {
 	left       *leftover
 	by         Chooser
 
+	isLocal   bool // the destination
+	choice    choice
 	phase     int // of the path
 	base      int // of its chains: the next one
 	rule      []op
@@ -78,14 +80,14 @@ type runner struct {
 	machine *Machine
 	packet  *Packet
 	path    *[hooks][]*chain
-	pending []run
+	pending []run // ways that are followed later
 	results []Result
 
 	commit      *Commit // nil: none
 	moments     moments
-	differing   int  // the most that a way of the packet has met
-	differs     bool // a rule or an element that it has met
-	inIntervals bool // one of them was in an interval
+	differing   int    // the most that a way of the packet has met
+	differs     bool   // a rule or an element that it has met
+	inIntervals uint64 // a bit for each of them that was in an interval
 }
 
 // Follow returns how a packet may end. The shares of the results add up to 1.
@@ -107,7 +109,7 @@ func familyOf(p Packet) uint8 {
 func (r *runner) follow() []Result {
 	m := r.machine
 	r.pending = append(m.pending[:0], run{})
-	r.pending[0].start(r.packet)
+	r.pending[0].start(r)
 	for len(r.pending) > 0 {
 		last := len(r.pending) - 1
 		m.now = r.pending[last]
@@ -127,7 +129,8 @@ const initialPriority = 0x70007
 // priority returns what the packet has before all rules.
 func (p *Packet) priority() uint32 { return cmp.Or(p.Priority, initialPriority) }
 
-func (s *run) start(p *Packet) {
+func (s *run) start(r *runner) {
+	p := r.packet
 	s.length, s.share, s.priority = p.Destination.BitLen()/8, 1, p.priority()
 	if s.length == 4 {
 		s.header[0], s.header[9] = 0x45, p.Protocol
@@ -136,6 +139,7 @@ func (s *run) start(p *Packet) {
 	}
 	s.set(s.sourceAt(), p.Source)
 	s.set(s.destinationAt(), p.Destination)
+	s.isLocal = r.isLocal(p.Destination)
 	if isICMP(p.Protocol) {
 		switch s.transport[0] = p.ICMPType; {
 		case p.ICMPType != 0:
@@ -193,15 +197,14 @@ func (s *run) to() netip.AddrPort {
 
 // path returns the hooks of a packet. Where it goes is known behind prerouting.
 func (r *runner) pathOf(s *run) []phase {
-	local := r.isLocal(s.address(s.destinationAt()))
 	switch {
-	case r.packet.In == "" && local:
+	case r.packet.In == "" && s.isLocal:
 		return looped
 	case r.packet.In == "":
 		return sent
 	case s.phase == 0:
 		return arriving
-	case local:
+	case s.isLocal:
 		return toSelf
 	}
 	return through
@@ -263,8 +266,8 @@ func (r *runner) nextChain(s *run) bool {
 		}
 		s.base = 0
 		s.phase++
-		if at.hook == unix.NF_INET_PRE_ROUTING && !at.again && s.length == 4 && !r.isLocal(s.address(s.destinationAt())) {
-			s.priority = forwardedPriority // ip_forward sets the one of the type of service
+		if at.hook == unix.NF_INET_PRE_ROUTING && !at.again && s.length == 4 && !s.isLocal {
+			s.setPriority(forwardedPriority, false) // ip_forward sets the one of the type of service
 		}
 	}
 }
@@ -281,7 +284,7 @@ func (r *runner) end(s *run) {
 	if o.Verdict == Pass {
 		o.To, o.Translated = s.to(), s.translated
 		o.Priority, o.Mark = s.priority, s.mark
-		if r.packet.Known == Older || r.packet.In != "" && r.isLocal(o.To.Addr()) || s.priority == r.packet.priority() || s.priority == forwardedPriority {
+		if r.packet.Known == Older || r.packet.In != "" && s.isLocal || s.priority == r.packet.priority() || s.priority == forwardedPriority {
 			o.Priority = 0 // the packet's own
 		} else if s.priority == 0 {
 			o.Priority = clearedPriority

@@ -2,6 +2,7 @@ package bytecode
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -95,9 +96,11 @@ func (c *Commit) joinPaths() {
 type moments struct{ all, intervals int }
 
 // FollowThrough calls yield with the ways of a packet of which a part is before the switch and another one
-// after it. There are none if it meets nothing that differs.
+// after it. There are none if it meets nothing that differs. Intervals can switch together with all else, or
+// behind each of those that differ.
 func (m *Machine) FollowThrough(c *Commit, p Packet, yield func([]Result)) {
 	m.Rules = c.before
+	var inIntervals uint64
 	for at := (moments{}); ; {
 		r := runner{machine: m, packet: &p, commit: c, moments: at, path: c.paths[familyOf(p)]}
 		results := r.follow()
@@ -107,7 +110,8 @@ func (m *Machine) FollowThrough(c *Commit, p Packet, yield func([]Result)) {
 		case at != moments{}:
 			yield(results)
 		}
-		if at.intervals++; !r.inIntervals || at.intervals > r.differing {
+		inIntervals = (inIntervals | r.inIntervals) &^ (1<<(at.intervals+1) - 1)
+		if at.intervals = bits.TrailingZeros64(inIntervals); inIntervals == 0 {
 			at = moments{at.all + 1, at.all + 1}
 		}
 	}
@@ -115,13 +119,13 @@ func (m *Machine) FollowThrough(c *Commit, p Packet, yield func([]Result)) {
 
 // isSwitched counts something that differs, and reports whether the packet meets it after the switch.
 func (r *runner) isSwitched(s *run, isInterval bool) bool {
-	at := r.moments.all
-	if isInterval {
-		at, r.inIntervals = r.moments.intervals, true
-	}
 	s.differing++
 	r.differing = max(r.differing, s.differing)
-	return s.differing > at
+	if isInterval {
+		r.inIntervals |= 1 << min(s.differing, 63)
+		return s.differing > r.moments.intervals
+	}
+	return s.differing > r.moments.all
 }
 
 // enter returns the rules with which a packet runs a base chain; nil: it has none.
@@ -169,28 +173,33 @@ func (r *runner) inGeneration(s *run, c *chain) *chain {
 
 // findAt looks up a key in the elements of the moment.
 func (r *runner) findAt(s *run, in *set, key []byte) *element {
-	if r.commit == nil {
-		return in.find(key)
-	}
-	other := r.commit.twins[in]
-	before, after := in.find(key), (*element)(nil)
-	switch {
-	case s.isNew && other == nil:
-		before, after = nil, before
-	case s.isNew:
-		before, after = other.find(key), before
-	case other != nil:
-		after = other.find(key)
-	case !in.is(unix.NFT_SET_MAP):
-		after = before
-	}
-	if isSame(before, after) {
+	before, after := r.elements(s, in, key)
+	if r.commit == nil || isSame(before, after) {
 		return after
 	}
 	if r.differs = true; r.isSwitched(s, in.is(unix.NFT_SET_INTERVAL)) {
 		return after
 	}
 	return before
+}
+
+// elements returns the elements for a key before and after the commit.
+func (r *runner) elements(s *run, in *set, key []byte) (before, after *element) {
+	found := in.find(key)
+	if r.commit == nil {
+		return found, found
+	}
+	switch other := r.commit.twins[in]; {
+	case s.isNew && other == nil:
+		return nil, found
+	case s.isNew:
+		return other.find(key), found
+	case other != nil:
+		return found, other.find(key)
+	case !in.is(unix.NFT_SET_MAP):
+		return found, found
+	}
+	return found, nil
 }
 
 func isSame(a, b *element) bool {
