@@ -117,8 +117,12 @@ func diffTable(p *Plan, cur, want *nft.Table) {
 	}
 	p.Changes = slices.Grow(p.Changes, len(d.declare)+len(d.rules)+countGrowth(cur, want)+len(d.remove))
 	p.Changes = append(append(p.Changes, d.declare...), d.rules...)
+	first := len(p.Changes)
 	for _, s := range want.Sets {
 		p.diffSet(cur, want, s)
+	}
+	if !slices.ContainsFunc(d.declare, func(c Change) bool { return c.redeclaresMap() }) {
+		p.narrowClasses(first, cur, want)
 	}
 	p.Changes = append(p.Changes, d.remove...)
 }

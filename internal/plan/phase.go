@@ -21,7 +21,8 @@ import (
 // a second).
 //
 // Where ranges of ports change, frontends that end leave in another transaction: see
-// moves.
+// moves. Where clients outside of the cluster lose slots to others, that comes in one before all else:
+// see narrowClasses.
 func (p *Plan) Phases() []*Plan {
 	if len(p.Changes) == 1 {
 		return []*Plan{p}
@@ -45,6 +46,8 @@ func (p *Plan) Phases() []*Plan {
 			return c.passing
 		case inOne[c.Family]:
 			return turn
+		case c.narrows:
+			return narrow
 		}
 		n := phaseOf(c)
 		if c.Kind() == "element" && nft.RowOf(c.Set.Name).Decides == nft.AllowFrontendsSet && !limited[limitedFrontend{c.Family, idOf(c)}] {
@@ -91,6 +94,7 @@ type phase uint8
 
 const (
 	prepare phase = iota + 1
+	narrow        // see narrowClasses
 	turn
 	swap // of ranges of ports
 	leave

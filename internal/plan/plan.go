@@ -57,7 +57,8 @@ type Change struct {
 
 	recounts bool // a redeclared map differs in its counters only
 
-	fills bool // the first rules of a chain that the plan adds
+	fills   bool // the first rules of a chain that the plan adds
+	narrows bool // a frontend leads to fewer slots, before others take these: see narrowClasses
 	// passing is the phase of a temporary change, made while a table or map is
 	// replaced, or of the change that ends it; zero: neither. See [Plan.bridgeChange].
 	passing phase

@@ -3,6 +3,7 @@ package prove
 import (
 	"fmt"
 	"io"
+	"iter"
 	"math"
 	"net/netip"
 	"slices"
@@ -43,29 +44,47 @@ func (w *World) Prove(rules *bytecode.Ruleset) *Report {
 func (w *World) ProveBetween(before *World, rules *bytecode.Ruleset) *Report {
 	report := &Report{}
 	both := []*prover{newProver(before, rules, report), newProver(w, rules, report)}
-	for _, of := range both {
-		for c := range of.world.Classes {
-			var wants []string
-			var got []bytecode.Result
-			why := ""
-			for _, p := range both {
-				want := p.world.expect(&c.Packet)
-				want.loosen(&c, before, w)
-				got = p.machine.Follow(c.Packet)
-				wants = append(wants, want.String())
-				if why = want.differs(&c, got, p.world.tolerance(want.frontend)); why == "" {
-					break
-				}
+	for _, c := range w.classesSince(before) {
+		var wants []string
+		var got []bytecode.Result
+		why := ""
+		for _, p := range both {
+			want := p.world.expect(&c.Packet)
+			want.loosen(&c, before, w)
+			want.some = p.world == before && w.takesLocal(before, want.frontend, &c.Packet)
+			got = p.machine.Follow(c.Packet)
+			if why = want.differs(&c, got, p.world.tolerance(want.frontend)); why == "" {
+				break
 			}
-			passes := expectation{unchanged: true}
-			if why != "" && before.expect(&c.Packet).unserved && w.expect(&c.Packet).unserved && passes.differs(&c, got, tolerance{}) == "" {
-				why = "" // what bridges tables that make way serves frontends alone
-			}
-			c.Client += ", between two transactions"
-			of.add(c, strings.Join(wants, ", or "), got, why)
+			wants = append(wants, want.String())
 		}
+		passes := expectation{unchanged: true}
+		if why != "" && before.expect(&c.Packet).unserved && w.expect(&c.Packet).unserved && passes.differs(&c, got, tolerance{}) == "" {
+			why = "" // what bridges tables that make way serves frontends alone
+		}
+		c.Client += ", between two transactions"
+		both[0].add(c, strings.Join(wants, ", or "), got, why)
 	}
 	return report
+}
+
+// classesSince returns the classes of before and of now, with the world that each is of. A packet of both is
+// there once, if the machine has the same addresses.
+func (w *World) classesSince(before *World) iter.Seq2[*World, Class] {
+	return func(yield func(*World, Class) bool) {
+		seen, isSame := make(map[bytecode.Packet]bool), slices.Equal(before.local, w.local)
+		for _, of := range []*World{before, w} {
+			for c := range of.Classes {
+				if seen[c.Packet] {
+					continue
+				}
+				seen[c.Packet] = isSame
+				if !yield(of, c) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // loosen allows between two transactions what depends on ranges of ports at the address (4.46), and
@@ -77,6 +96,16 @@ func (e *expectation) loosen(c *Class, before, after *World) {
 		t.mayMasquerade = e.frontend != nil && t.at.Addr() == c.Source &&
 			(before.isHairpin(e.frontend, c.Destination, t.at) || after.isHairpin(e.frontend, c.Destination, t.at))
 	}
+}
+
+// takesLocal reports whether a frontend of before has other endpoints for clients outside of the cluster now, of
+// which a packet is one. Its class has fewer slots before these get other endpoints (13.14).
+func (w *World) takesLocal(before *World, f *frontend, p *bytecode.Packet) bool {
+	if f == nil || f.kind == model.ClusterIP || f.service.ExternalPolicy != model.PolicyLocal || !before.isOutside(p) {
+		return false
+	}
+	now := w.servingPacket(p)
+	return now != nil && !slices.EqualFunc(f.local, now.local, func(a, b endpoint) bool { return a.at == b.at && a.weight == b.weight })
 }
 
 func newProver(w *World, rules *bytecode.Ruleset, r *Report) *prover {
@@ -218,7 +247,7 @@ func (e *expectation) differsInTargets(c *Class, got []bytecode.Result, may tole
 		switch {
 		case why != "":
 			return why
-		case len(e.targets) > 1 && !e.chooses(c, r.By):
+		case len(e.targets) > 1 && !e.some && !e.chooses(c, r.By):
 			return "another scheduler: " + r.By.Kind
 		}
 		found[i] += r.Share
@@ -228,6 +257,9 @@ func (e *expectation) differsInTargets(c *Class, got []bytecode.Result, may tole
 			}
 			from[i][r.From.Addr()] += r.Share
 		}
+	}
+	if e.some {
+		return ""
 	}
 	for i, t := range e.targets {
 		if d := math.Abs(found[i] - t.share); found[i] == 0 || d > may.absolute && d > may.relative*t.share {

@@ -17,6 +17,7 @@ type expectation struct {
 	waits      bool // the packet is not refused, and reaches no endpoint
 	mayRefuse  bool // it may be refused, too
 	targets    []target
+	some       bool // of the targets, with any shares
 	redirected bool // to the relay
 	// mayMasquerade is of redirected packets of this machine: rules of ranges may find them.
 	mayMasquerade bool

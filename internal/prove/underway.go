@@ -12,17 +12,16 @@ import (
 // do. Of several endpoints it may reach any, because one part of its choice may be before and another after.
 func (w *World) ProveUnderWay(before *World, commit *bytecode.Commit) *Report {
 	report := &Report{}
-	for _, of := range []*World{before, w} {
-		p := newProver(of, nil, report)
-		for c := range of.Classes {
-			var u *underWay
-			p.machine.FollowThrough(commit, c.Packet, func(got []bytecode.Result) {
-				if u == nil { // most packets meet nothing that changes
-					u = w.promises(before, commit, c)
-				}
-				u.check(p, got)
-			})
-		}
+	provers := map[*World]*prover{before: newProver(before, nil, report), w: newProver(w, nil, report)}
+	for of, c := range w.classesSince(before) {
+		var u *underWay
+		p := provers[of]
+		p.machine.FollowThrough(commit, c.Packet, func(got []bytecode.Result) {
+			if u == nil { // most packets meet nothing that changes
+				u = w.promises(before, commit, c)
+			}
+			u.check(p, got)
+		})
 	}
 	return report
 }
