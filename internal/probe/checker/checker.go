@@ -53,7 +53,7 @@ func New(c *model.Check, t Target) (Checker, error) {
 	if !t.Address.IsValid() || t.Address.Port() == 0 {
 		return nil, fmt.Errorf("make health check of %s: %s is not an address with a port", t.Service, t.Address)
 	}
-	var made interface{ run(context.Context) error }
+	var made runner
 	var err error
 	switch c.Type {
 	case model.CheckTCP:
@@ -74,14 +74,16 @@ func New(c *model.Check, t Target) (Checker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make health check of %s of type %s: %w", t.Service, c.Type, err)
 	}
-	return &limited{c, made.run}, nil
+	return &limited{made, c}, nil
 }
 
 // limited ends a check at its timeout.
 type limited struct {
+	runner
 	check *model.Check
-	run   func(context.Context) error
 }
+
+type runner interface{ run(context.Context) error }
 
 func (l *limited) Check(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(ctx, l.check.Timeout)
@@ -185,11 +187,16 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// secure makes the handshake of TLS. Without verification, any certificate is accepted:
+// open opens a connection, with TLS if the check has it. Without verification, any certificate is accepted:
 // the question is whether the endpoint answers, as for the probes of a kubelet.
-func secure(ctx context.Context, conn net.Conn, c *model.Check, t Target, protocols ...string) (*tls.Conn, error) {
+func open(ctx context.Context, c *model.Check, t Target, protocols ...string) (net.Conn, error) {
+	conn, err := connect(ctx, t)
+	if err != nil || !c.TLS && c.Type != model.CheckHTTPS {
+		return conn, err
+	}
 	secured := tls.Client(conn, &tls.Config{ServerName: cmp.Or(c.Host, t.Address.Addr().String()), InsecureSkipVerify: !c.Verify, NextProtos: protocols})
 	if err := secured.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
 		return nil, in("TLS", err)
 	}
 	return secured, nil

@@ -51,7 +51,7 @@ func FuzzAnswers(f *testing.F) {
 			if err == nil {
 				continue
 			}
-			l := &limited{&model.Check{Timeout: time.Second}, func(context.Context) error { return in("step", err) }}
+			l := &limited{fails{in("step", err)}, &model.Check{Timeout: time.Second}}
 			text := l.Check(context.Background()).Error()
 			if len(text) > 4*budget.CheckError || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }) || errors.Is(err, ErrLocal) {
 				t.Errorf("error %q", text)
@@ -64,3 +64,8 @@ type conversation struct {
 	io.Reader
 	io.Writer
 }
+
+// fails is a check that fails.
+type fails struct{ error }
+
+func (f fails) run(context.Context) error { return f.error }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -52,22 +53,17 @@ func newGRPCCheck(c *model.Check, t Target) *grpcCheck {
 }
 
 func (g *grpcCheck) run(ctx context.Context) error {
-	var conn net.Conn
-	conn, err := connect(ctx, g.Target)
+	conn, err := open(ctx, g.Check, g.Target, "h2")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
+	defer conn.Close()
 	scheme := "http"
-	if g.TLS {
-		secured, err := secure(ctx, conn, g.Check, g.Target, "h2")
-		if err != nil {
-			return err
-		}
+	if secured, is := conn.(*tls.Conn); is {
+		scheme = "https"
 		if secured.ConnectionState().NegotiatedProtocol != "h2" {
 			return errors.New("TLS: the server does not offer HTTP/2, which gRPC needs")
 		}
-		conn, scheme = secured, "https"
 	}
 	return in(g.step, g.call(ctx, conn, scheme))
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"regexp"
 
@@ -49,19 +48,11 @@ func (h *httpCheck) request(ctx context.Context) (*http.Request, error) {
 }
 
 func (h *httpCheck) run(ctx context.Context) error {
-	var conn net.Conn
-	conn, err := connect(ctx, h.Target)
+	conn, err := open(ctx, h.Check, h.Target)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
-	if h.Type == model.CheckHTTPS {
-		secured, err := secure(ctx, conn, h.Check, h.Target)
-		if err != nil {
-			return err
-		}
-		conn = secured
-	}
+	defer conn.Close()
 	r, err := h.request(ctx)
 	if err == nil {
 		err = h.exchange(conn, r)
