@@ -66,8 +66,11 @@ type entry struct {
 	users   map[model.ServiceName][]model.Family
 	records []record
 	own     ownRecords
-	status  Status
-	fails   int // in a row
+	err     error     // of the last lookup, of all of it or of a part
+	since   time.Time // when the first of the lookups ended that failed in a row
+	fails   int       // so many
+	dropped int       // addresses that are too many
+	refused int       // addresses that no server can have
 
 	stop   context.CancelFunc // ends the goroutine; nil: there is none
 	again  chan struct{}      // has a value when a lookup is due
@@ -153,7 +156,6 @@ func (e *Engine) use(k key, by model.ServiceName, families []model.Family) bool 
 			return false
 		}
 		n = &entry{key: k, users: make(map[model.ServiceName][]model.Family), records: e.kept[k], again: make(chan struct{}, 1), review: make(chan struct{}, 1)}
-		n.status.Kept = len(n.records) > 0
 		e.names[k] = n
 		e.start(n)
 	}

@@ -202,7 +202,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("endpoints after the restart: %v", got)
 		}
 		e.Edit(s.Service.Name, web("app.example.com"))
-		e.awaitStatus("kept addresses", func(s Status) bool { return s.Kept })
+		e.awaitStatus("kept addresses", func(s Status) bool { return s.Addresses == 1 })
 	})
 	if text, err := os.ReadFile(state); err != nil || strings.Contains(string(text), "_http") || !strings.Contains(string(text), "10.1.1.2") {
 		t.Errorf("state %s, %v", text, err)

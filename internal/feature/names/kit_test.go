@@ -218,6 +218,23 @@ func (f *followed) endpoints(s model.ServiceState) (out []string) {
 	return out
 }
 
+// Status is the state of a name.
+type Status struct {
+	Addresses int
+	Err       error
+	Since     time.Time
+}
+
+// Status returns the states of all names, sorted.
+func (e *Engine) Status() (out []Status) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range e.entries() {
+		out = append(out, Status{len(n.records), n.err, n.since})
+	}
+	return out
+}
+
 // await waits until the Service has these endpoints.
 func (f *followed) await(s model.ServiceState, want ...string) {
 	f.t.Helper()

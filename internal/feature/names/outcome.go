@@ -23,25 +23,6 @@ const (
 	lastRetry  = 10 * time.Second
 )
 
-type Status struct {
-	Name    string
-	Records bool // SRV
-	// Addresses are the ones in use, sorted.
-	Addresses []model.NamedAddress
-	// Err is why the last lookup failed, in whole or in part; nil: it did not. Since is when
-	// the first of these lookups ended.
-	Err   error
-	Since time.Time
-	// Kept reports that the addresses come from the previous process.
-	Kept bool
-	// Dropped is how many addresses are too many, Refused how many no server can have.
-	Dropped, Refused int
-	// Own are addresses that are frontends of this node, with a Service that has one.
-	Own map[netip.Addr]model.ServiceName
-	// Services are the users, sorted.
-	Services []model.ServiceName
-}
-
 // lookup looks a name up, and notes the result. It returns when the next lookup is due.
 func (e *Engine) lookup(ctx context.Context, n *entry) (due time.Time) {
 	e.mu.Lock()
@@ -75,22 +56,21 @@ func (e *Engine) lookup(ctx context.Context, n *entry) (due time.Time) {
 
 // noteStatus notes whether a lookup has failed.
 func (e *Engine) noteStatus(n *entry, r result, now time.Time) {
-	s := &n.status
-	s.Dropped, s.Refused = r.dropped, r.refused
 	switch {
-	case r.err == nil && s.Err != nil:
-		e.objects.Info("name of servers found again", "name", n.name, "after", now.Sub(s.Since).Round(time.Second))
-	case r.err != nil && (s.Err == nil || s.Err.Error() != r.err.Error()):
+	case r.err == nil && n.err != nil:
+		e.objects.Info("name of servers found again", "name", n.name, "after", now.Sub(n.since).Round(time.Second))
+	case r.err != nil && (n.err == nil || n.err.Error() != r.err.Error()):
 		e.objects.Warn("name of servers not found; its last addresses stay", "name", n.name, "error", r.err, "stay", texts(n.records, nil))
 	}
-	if r.err == nil {
-		s.Err, s.Since, s.Kept, n.fails = nil, time.Time{}, false, 0
-		return
+	switch {
+	case r.err == nil:
+		n.fails, n.since = 0, time.Time{}
+	case n.err == nil:
+		n.fails, n.since = 1, now
+	default:
+		n.fails++
 	}
-	if n.fails++; s.Err == nil {
-		s.Since = now
-	}
-	s.Err = r.err
+	n.err, n.dropped, n.refused = r.err, r.dropped, r.refused
 }
 
 // wait returns the time until a name is looked up again.
@@ -186,25 +166,21 @@ func (e *Engine) noteOwn(n *entry, own ownRecords) (same bool) {
 }
 
 // message returns what is wrong with a name; empty: nothing.
-func (s *Status) message(now time.Time) string {
-	stay := "; it has no known address"
-	if len(s.Addresses) > 0 {
-		var texts []string
-		for _, a := range s.Addresses {
-			texts = append(texts, record{NamedAddress: a}.text())
-		}
-		stay = "; its last addresses stay: " + terminal.List(texts, 3)
-	}
+func (n *entry) message(now time.Time) string {
 	switch {
-	case s.Err != nil:
-		return fmt.Sprintf("%v, for %s%s", s.Err, now.Sub(s.Since).Round(time.Second), stay)
-	case len(s.Own) > 0:
-		a := slices.SortedFunc(maps.Keys(s.Own), netip.Addr.Compare)[0]
-		return fmt.Sprintf("its address %s is one that %s serves on this machine, and is left out: connections would come back; let the name have addresses of servers", a, s.Own[a])
-	case s.Dropped > 0:
-		return fmt.Sprintf("it has more addresses than are used: %d are left out", s.Dropped)
-	case s.Refused > 0:
-		return fmt.Sprintf("%d of its addresses are loopback, multicast or link-local ones, which no server can have: they are left out", s.Refused)
+	case n.err != nil:
+		stay := "; it has no known address"
+		if len(n.records) > 0 {
+			stay = "; its last addresses stay: " + terminal.List(texts(n.records, nil), 3)
+		}
+		return fmt.Sprintf("%v, for %s%s", n.err, now.Sub(n.since).Round(time.Second), stay)
+	case len(n.own) > 0:
+		first := slices.SortedFunc(maps.Keys(n.own), func(a, b ownRecord) int { return cmp.Or(a.Address.Compare(b.Address), a.user.Compare(b.user)) })[0]
+		return fmt.Sprintf("its address %s is one that %s serves on this machine, and is left out: connections would come back; let the name have addresses of servers", first.Address, n.own[first])
+	case n.dropped > 0:
+		return fmt.Sprintf("it has more addresses than are used: %d are left out", n.dropped)
+	case n.refused > 0:
+		return fmt.Sprintf("%d of its addresses are loopback, multicast or link-local ones, which no server can have: they are left out", n.refused)
 	}
 	return ""
 }

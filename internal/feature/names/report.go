@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -15,41 +14,19 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// entries returns all names, sorted. The caller holds the lock.
-func (e *Engine) entries() []*entry {
-	return slices.SortedFunc(maps.Values(e.names), func(a, b *entry) int { return strings.Compare(a.name, b.name) })
-}
-
-// Status returns what is known about all names, sorted.
-func (e *Engine) Status() (out []Status) {
+// Problems implements [feature.Reporter].
+func (e *Engine) Problems(now time.Time) (out []model.Notice) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, n := range e.entries() {
-		s := n.status
-		s.Name, s.Records = n.name, n.key.records
-		s.Addresses = make([]model.NamedAddress, 0, len(n.records))
-		for _, r := range n.records {
-			s.Addresses = append(s.Addresses, r.NamedAddress)
-		}
-		s.Own = make(map[netip.Addr]model.ServiceName)
-		for o, owner := range n.own {
-			s.Own[o.Address] = owner
-		}
-		s.Services = slices.SortedFunc(maps.Keys(n.users), model.ServiceName.Compare)
-		out = append(out, s)
-	}
-	return out
-}
-
-// Problems implements [feature.Reporter].
-func (e *Engine) Problems(now time.Time) (out []model.Notice) {
-	for _, s := range e.Status() {
-		if text := s.message(now); text != "" {
-			out = append(out, model.Notice{Object: model.Object{Kind: "Name", Name: strings.TrimSuffix(s.Name, ".")}, Reason: model.NameFailing, Message: text + usedBy(s.Services)})
+		if text := n.message(now); text != "" {
+			var users []string
+			for _, name := range slices.SortedFunc(maps.Keys(n.users), model.ServiceName.Compare) {
+				users = append(users, name.String())
+			}
+			out = append(out, model.Notice{Object: model.Object{Kind: "Name", Name: strings.TrimSuffix(n.name, ".")}, Reason: model.NameFailing, Message: text + " (" + terminal.List(users, 1) + ")"})
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for name, s := range e.services {
 		if s.tooMany {
 			out = append(out, model.Notice{Object: name.Object(), Reason: model.NameFailing,
@@ -61,23 +38,19 @@ func (e *Engine) Problems(now time.Time) (out []model.Notice) {
 
 // ProblemsOf returns what is wrong with the names of a Service.
 func (e *Engine) ProblemsOf(of model.ServiceName, now time.Time) (out []string) {
-	for _, s := range e.Status() {
-		if text := s.message(now); text != "" && slices.Contains(s.Services, of) {
-			out = append(out, "name "+strings.TrimSuffix(s.Name, ".")+": "+text)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, n := range e.entries() {
+		if _, uses := n.users[of]; uses && n.message(now) != "" {
+			out = append(out, "name "+strings.TrimSuffix(n.name, ".")+": "+n.message(now))
 		}
 	}
 	return out
 }
 
-func usedBy(services []model.ServiceName) string {
-	if len(services) == 0 {
-		return ""
-	}
-	var texts []string
-	for _, s := range services {
-		texts = append(texts, s.String())
-	}
-	return " (" + terminal.List(texts, 1) + ")"
+// entries returns all names, sorted. The caller holds the lock.
+func (e *Engine) entries() []*entry {
+	return slices.SortedFunc(maps.Values(e.names), func(a, b *entry) int { return strings.Compare(a.name, b.name) })
 }
 
 // Counts returns how many names are followed, and how many of them failed at the last lookup.
@@ -85,7 +58,7 @@ func (e *Engine) Counts() (names, failing int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, n := range e.names {
-		if n.status.Err != nil {
+		if n.err != nil {
 			failing++
 		}
 	}
