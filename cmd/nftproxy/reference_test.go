@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/cli/declare"
 	"github.com/nftproxy/nftproxy/internal/command"
 )
@@ -99,7 +101,7 @@ func reference() []byte {
 	for _, c := range tree {
 		fmt.Fprintf(&b, "- [`%s`](#%s): %s\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 	}
-	fmt.Fprint(&b, "- [Flags of several commands](#flags-of-several-commands)\n")
+	fmt.Fprint(&b, "- [Flags of several commands](#flags-of-several-commands)\n- [Exit codes](#exit-codes)\n")
 	shared := sharedFlags(tree)
 	for _, c := range tree {
 		commandSection(&b, c, shared)
@@ -110,6 +112,10 @@ func reference() []byte {
 		for _, f := range g.flags {
 			b.WriteString(flagRow(f.Flag, g.only(f)))
 		}
+	}
+	fmt.Fprint(&b, "\n## Exit codes\n\nEach command says above when it ends with which.\n\n| code | meaning |\n|---|---|\n")
+	for code, meaning := range cli.Codes {
+		fmt.Fprintf(&b, "| %d | %s |\n", code, meaning)
 	}
 	return b.Bytes()
 }
@@ -302,6 +308,22 @@ func synopsis(c *cobra.Command) string {
 }
 
 func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+// TestExitCodes: what a command says about its exit codes has only codes that there are, and begins with success.
+func TestExitCodes(t *testing.T) {
+	code := regexp.MustCompile(`(?:^|[;,.:] )(\d+) `)
+	for _, c := range commandTree() {
+		_, exit := splitDescription(c)
+		if exit != "" && exit[0] != '0' {
+			t.Errorf("%s begins with %q", c.CommandPath(), exit)
+		}
+		for _, m := range code.FindAllStringSubmatch(exit, -1) {
+			if n, err := strconv.Atoi(m[1]); err != nil || n >= len(cli.Codes) {
+				t.Errorf("%s ends with %s, which means nothing", c.CommandPath(), m[1])
+			}
+		}
+	}
+}
 
 // splitDescription returns the description of a command and its exit codes.
 func splitDescription(c *cobra.Command) (text, exit string) {

@@ -8,14 +8,19 @@ import (
 
 // The exit codes of commands.
 const (
-	CodeDone = 0
-	// CodeNo means that the command did its work, and the answer is no: diff found changes, check found problems.
-	// A command with [FailWithNo] ends with it after any error, as kube-proxy does.
-	CodeNo    = 1
-	CodeError = 2
-	// CodeUnexplained is of "diff --prove": the plan does not explain what packets experience.
-	CodeUnexplained = 3
+	CodeDone = iota
+	CodeNo   // of a command with [FailWithNo] also any error, as of kube-proxy
+	CodeError
+	CodeUnexplained
 )
+
+// Codes says what the codes mean. docs/cli.md has it.
+var Codes = [...]string{
+	CodeDone:        "The command did its work.",
+	CodeNo:          "It did its work, and the answer is no: `diff` found changes, `check` a problem, `status` that the node is not healthy. `run` ends with it after an error, as kube-proxy does.",
+	CodeError:       "An error, also in the command line.",
+	CodeUnexplained: "`diff --prove` found packets whose change the plan does not explain.",
+}
 
 // Exit is the error of a command that has done its work, and ends the program with a code.
 type Exit struct {
