@@ -80,8 +80,10 @@ lint: ## check formatting, vet, staticcheck, spelling, the workflow, go.mod and 
 	@test -z "$$(gofmt -l .)" || { echo "not formatted with gofmt:"; gofmt -l .; exit 1; }
 	go vet ./...
 	go vet -tags=guest,counting ./test ./test/clock # tests that only run on other kernels
-	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/kubectl-nftproxy
-	GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/kubectl-nftproxy
+	@for os in linux darwin windows; do for arch in amd64 arm64; do \
+		echo "kubectl-nftproxy for $$os on $$arch"; \
+		GOOS=$$os GOARCH=$$arch go build -o /dev/null ./cmd/kubectl-nftproxy && GOOS=$$os GOARCH=$$arch go vet ./cmd/kubectl-nftproxy || exit 1; \
+	done; done
 	go run $(STATICCHECK) ./...
 	git grep -lz . -- '*.go' '*.md' Makefile scripts | xargs -0 go run $(MISSPELL) -error
 	go run $(ACTIONLINT)
