@@ -87,6 +87,38 @@ func compareElements(has, wants *nft.Set, differ func(string, ...any)) {
 	}
 }
 
+// clusterIPs are the addresses that one Service alone can have.
+var clusterIPs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/64")}
+
+// compareClusterIPs returns which elements about frontends of ClusterIPs, and their endpoints, the kernel lacks.
+func compareClusterIPs(held, wanted *nft.Ruleset) (out []string) {
+	for _, t := range wanted.Tables {
+		for _, name := range append(slices.Clone(nft.SlotMaps), nft.ServicesMap) {
+			wants, has := t.Set(name), (*nft.Set)(nil)
+			if there := held.Table(t.Family); there != nil {
+				has = there.Set(name)
+			}
+			if wants == nil {
+				continue
+			}
+			got := make(map[nft.Element]int)
+			if has != nil {
+				got = countElements(has)
+			}
+			for e, n := range countElements(wants) {
+				if inClusterIPs(e.Key.Address) && got[e] != n {
+					out = append(out, fmt.Sprintf("%s has %d times { %s }, wanted %d", name, got[e], wants.ElementText(&e), n))
+				}
+			}
+		}
+	}
+	return out
+}
+
+func inClusterIPs(a netip.Addr) bool {
+	return slices.ContainsFunc(clusterIPs, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // countElements counts the elements of a set, whatever the slots of endpoints are.
 func countElements(s *nft.Set) map[nft.Element]int {
 	out := make(map[nft.Element]int, len(s.Elements))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -57,6 +58,7 @@ const (
 	Kill                   // the process is killed, and another one starts
 	CrashSoon              // the process ends in the middle of its next transaction
 	CrashAt                // the process ends in the middle of its next change of an address
+	Part                   // a process starts and cannot read a part of the source
 	Settle                 // all faults end, and everything is compared
 	Prove                  // likewise, and packets are followed
 	numKinds
@@ -64,13 +66,13 @@ const (
 
 func (k Kind) String() string {
 	return [numKinds]string{"replace", "remove", "several", "move", "hide", "unhide", "unreadable", "readable", "disturb", "miss", "fail", "refuse",
-		"open", "bind", "interrupt", "toggle", "relink", "take off", "pass", "stop", "kill", "crash soon", "crash at", "settle", "prove"}[k]
+		"open", "bind", "interrupt", "toggle", "relink", "take off", "pass", "stop", "kill", "crash soon", "crash at", "part", "settle", "prove"}[k]
 }
 
 // weights are how often kinds of events are drawn.
 var weights = [numKinds]int{
 	Replace: 60, Remove: 10, Several: 10, Move: 4, Hide: 2, Unhide: 2, Unreadable: 2, Readable: 4, Disturb: 6, Miss: 2, Fail: 14, Refuse: 1,
-	Open: 14, Bind: 8, Interrupt: 2, Toggle: 4, Relink: 2, TakeOff: 2, Pass: 12, Stop: 4, Kill: 3, CrashSoon: 4, CrashAt: 1, Settle: 24,
+	Open: 14, Bind: 8, Interrupt: 2, Toggle: 4, Relink: 2, TakeOff: 2, Pass: 12, Stop: 4, Kill: 3, CrashSoon: 4, CrashAt: 1, Part: 4, Settle: 24,
 }
 
 // proofs is how many seeds there are for each one with a proof at its end: it takes as long as the rest.
@@ -242,6 +244,8 @@ func (r *run) happen(e Event) error {
 		r.Links.mu.Lock()
 		r.Links.crashes = true
 		r.Links.mu.Unlock()
+	case Part:
+		return r.startPartly(dice)
 	case Settle, Prove:
 		return r.settle(e.Kind == Prove)
 	}
@@ -302,7 +306,18 @@ func (r *run) change(dice *rand.Rand) {
 	if dice.IntN(2) == 0 {
 		r.settings = r.world.configure(dice.Uint64())
 	}
-	for range dice.IntN(3) {
+	r.changeObjects(dice)
+	if dice.IntN(4) == 0 {
+		r.Tables.Disturb(false, func(rules *nft.Ruleset) { vandalize(rules, dice) })
+	}
+	if dice.IntN(3) == 0 {
+		pass(time.Duration(dice.IntN(100)) * time.Minute)
+	}
+}
+
+// changeObjects changes up to three Services while no process runs.
+func (r *run) changeObjects(dice *rand.Rand) {
+	for range dice.IntN(4) {
 		if i := dice.IntN(services); dice.IntN(3) == 0 {
 			r.world.Remove(i)
 		} else {
@@ -311,12 +326,6 @@ func (r *run) change(dice *rand.Rand) {
 	}
 	r.wanted = nil
 	r.objects.set(func() { r.objects.snapshot = r.world.Snapshot() })
-	if dice.IntN(4) == 0 {
-		r.Tables.Disturb(false, func(rules *nft.Ruleset) { vandalize(rules, dice) })
-	}
-	if dice.IntN(3) == 0 {
-		pass(time.Duration(dice.IntN(100)) * time.Minute)
-	}
 }
 
 // drawFault draws a fault of a transaction.
@@ -454,6 +463,74 @@ func (r *run) settle(prove bool) error {
 	return r.check(prove)
 }
 
+// startPartly starts a process, perhaps with other settings, that cannot read a part of the source. Services of
+// that part, and those that have gone meanwhile, stay as they are until it can; all others are served.
+func (r *run) startPartly(dice *rand.Rand) error {
+	if err := r.settle(false); err != nil {
+		return err
+	}
+	before := r.objects.snapshot
+	if dice.IntN(2) == 0 {
+		r.process.stop()
+	} else {
+		r.process.kill()
+		r.crashes++
+	}
+	other := r.world.configure(dice.Uint64()).Node
+	r.settings.Node.Observe, r.settings.Node.Counters, r.settings.Node.EndpointCounters = other.Observe, other.Counters, other.EndpointCounters
+	r.changeObjects(dice)
+	hidden := make(map[model.ServiceName]bool)
+	for range 1 + dice.IntN(5) {
+		hidden[workload.ServiceName(dice.IntN(services))] = true
+	}
+	r.objects.set(func() { r.objects.hidden = hidden })
+	if err := r.restart(); err != nil {
+		return err
+	}
+	pass(rest)
+	if err := r.process.failure; err != nil {
+		return fmt.Errorf("the source is read in part, and the last sync has failed: %w", err)
+	}
+	return r.checkPart(before, hidden)
+}
+
+// checkPart looks for frontends of the Services that the process can read, at addresses that no other Service can
+// have. The rest may have what it had before, and the rules no other parts than all of them need together.
+func (r *run) checkPart(before *model.Snapshot, hidden map[model.ServiceName]bool) error {
+	now := r.objects.snapshot.Update().Services
+	maps.DeleteFunc(now, func(name model.ServiceName, _ model.ServiceState) bool { return hidden[name] })
+	all := before.Update().Services
+	maps.Copy(all, now)
+	c := r.settings.Node
+	c.InterfaceAddresses = r.addresses
+	read, most, held := want(snapshotOf(r.objects.snapshot, now), c).rules, want(snapshotOf(r.objects.snapshot, all), c).rules, r.Tables.Held()
+	wrong := compareClusterIPs(held, read)
+	for _, t := range held.Tables {
+		if might := most.Table(t.Family); might != nil {
+			for _, c := range t.Chains {
+				if might.Chain(c.Name) == nil && !nft.IsLane(c.Rules) {
+					wrong = append(wrong, fmt.Sprintf("%s: chain %s is left", t.Family, c.Name))
+				}
+			}
+		}
+	}
+	if len(wrong) > 0 {
+		slices.Sort(wrong)
+		return fmt.Errorf("a part of the source cannot be read, and rules differ:\n%s", strings.Join(wrong[:min(len(wrong), 10)], "\n"))
+	}
+	return nil
+}
+
+// snapshotOf returns a snapshot with other Services.
+func snapshotOf(s *model.Snapshot, states map[model.ServiceName]model.ServiceState) *model.Snapshot {
+	out := *s
+	out.Services, out.Slices = nil, nil
+	for _, state := range states {
+		out.Services, out.Slices = append(out.Services, state.Service), append(out.Slices, state.Slices...)
+	}
+	return &out
+}
+
 // check compares everything with what the newest objects ask for.
 func (r *run) check(prove bool) error {
 	p := r.process
@@ -474,10 +551,16 @@ func (r *run) check(prove bool) error {
 		slices.Sort(wrong)
 		return fmt.Errorf("rules differ from those of the newest objects:\n%s", strings.Join(wrong[:min(len(wrong), 10)], "\n"))
 	}
-	if err := errors.Join(checkLinks(r.Links, w), checkFlows(r.Flows, w)); err != nil || !prove {
+	if err := errors.Join(checkLinks(r.Links, w), checkFlows(r.Flows, w)); err != nil {
 		return err
 	}
-	return w.prove(r.Tables)
+	if prove {
+		if err := w.prove(r.Tables); err != nil {
+			return err
+		}
+	}
+	r.Tables.expectNothing()
+	return nil
 }
 
 // testDirectory returns an empty directory in memory, if the system has one there.

@@ -35,6 +35,7 @@ type Tables struct {
 	faults     []Fault                // of the next transactions
 	refused    model.ServiceName      // whose elements the kernel refuses
 	trace      []uint64               // a hash of each transaction of a process
+	expected   bool                   // a refusal is no surprise: other programs or faults have been at work
 	broken     error                  // the models disagree
 }
 
@@ -55,7 +56,7 @@ func NewTables(owners bool) *Tables {
 func (t *Tables) Fail(f Fault) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.faults = append(t.faults, f)
+	t.faults, t.expected = append(t.faults, f), true
 }
 
 // Heal removes all faults.
@@ -65,11 +66,18 @@ func (t *Tables) Heal() {
 	t.faults, t.refused = nil, model.ServiceName{}
 }
 
+// expectNothing begins to report transactions that the kernel refuses, while no fault makes it do so.
+func (t *Tables) expectNothing() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.expected = false
+}
+
 // Refuse makes the kernel refuse the elements of a Service.
 func (t *Tables) Refuse(name model.ServiceName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.refused = name
+	t.refused, t.expected = name, true
 }
 
 // Conn is the connection of one process.
@@ -173,6 +181,9 @@ func (c *Conn) Commit(p kernel.Prepared, generation uint32) (codec.Size, error) 
 		return codec.Size{}, err
 	}
 	if err := c.carryOut(p.Plan); err != nil {
+		if !c.expected && c.broken == nil {
+			c.broken = fmt.Errorf("the process did not know what the kernel holds: %w", err)
+		}
 		return codec.Size{}, err
 	}
 	c.noteOwners(p.Plan)
@@ -376,6 +387,7 @@ func (t *Tables) Disturb(missed bool, edit func(*nft.Ruleset)) bool {
 			return false
 		}
 	}
+	t.expected = true
 	next := workload.Clone(&t.current)
 	edit(next)
 	p := plan.Diff(&t.current, next)
