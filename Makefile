@@ -140,6 +140,10 @@ prove-mutants: ## check that the proof catches MUTANTS=200 mistakes in the sourc
 simulate: ## run the process on models of a machine, with SEEDS=1000 random lists of events; SEED=7 is the first seed, and a failure replays with SEEDS=1 and its seed
 	GOGC=400 go test -vet=off -count=1 -v -timeout 12h ./internal/testkit/simulation -run '^TestSimulation$$' -seeds $(or $(SEEDS),1000) -seed $(or $(SEED),1)
 
+.PHONY: simulate-defects
+simulate-defects: ## bring back defects of earlier versions, one after the other, and check that the simulation finds each within SEEDS=40 seeds
+	GOGC=400 go test -vet=off -count=1 -v -timeout 3h ./internal/testkit/simulation -run '^TestDefects$$' -defects -seeds $(or $(SEEDS),40)
+
 .PHONY: worlds
 worlds: ## compare random worlds with the kernel and real packets; WORLDS=300 is how many, STEPS=8 how long each lasts (default 2), SEED=7 the seed of the first (default: random); a failure replays with WORLDS=1 and its seed
 	scripts/install-packages $(LAB)

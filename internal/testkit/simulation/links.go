@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,7 @@ type Links struct {
 	on        map[model.InterfaceAddress]host.LinkAddress
 	index     int
 	heard     map[model.InterfaceAddress]bool // announced since the interface has come up
-	crashes   bool                            // the process ends at the next change of an address
+	crashes   bool                            // the process ends in the middle of its next changes of addresses
 	followers map[*neighbourhood]func()
 }
 
@@ -38,7 +39,9 @@ func NewLinks(names ...string) *Links {
 type neighbourhood struct {
 	*Links
 	ended func() bool
-	crash func()
+	// cut means that the process has ended in the middle of its changes of addresses: since they come in any
+	// order, the last byte of an address decides whether it was changed before.
+	cut *atomic.Bool
 }
 
 // List implements [vitals.Links].
@@ -49,21 +52,20 @@ func (n *neighbourhood) List() (map[model.InterfaceAddress]host.LinkAddress, map
 }
 
 // change changes an address of an interface, unless the process has ended.
-func (n *neighbourhood) change(index int, do func(name string)) error {
+func (n *neighbourhood) change(index int, a netip.Addr, do func(name string)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.ended() {
+	if n.crashes {
+		n.crashes = false
+		n.cut.Store(true)
+	}
+	bytes := a.AsSlice()
+	if n.ended() || n.cut.Load() && bytes[len(bytes)-1]&0x10 == 0 {
 		return errEnded
 	}
-	crashes := n.crashes
-	n.crashes = false
 	for name, link := range n.links {
 		if link.Index == index {
 			do(name)
-			if crashes {
-				n.crash()
-				return errEnded
-			}
 			return nil
 		}
 	}
@@ -72,14 +74,14 @@ func (n *neighbourhood) change(index int, do func(name string)) error {
 
 // Add implements [vitals.Links].
 func (n *neighbourhood) Add(index int, a netip.Addr) error {
-	return n.change(index, func(name string) {
+	return n.change(index, a, func(name string) {
 		n.on[model.InterfaceAddress{Interface: name, Address: a}] = host.LinkAddress{Marked: true}
 	})
 }
 
 // Remove implements [vitals.Links].
 func (n *neighbourhood) Remove(index int, a netip.Addr) error {
-	return n.change(index, func(name string) { delete(n.on, model.InterfaceAddress{Interface: name, Address: a}) })
+	return n.change(index, a, func(name string) { delete(n.on, model.InterfaceAddress{Interface: name, Address: a}) })
 }
 
 // Announce implements [vitals.Links].

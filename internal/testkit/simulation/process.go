@@ -62,6 +62,7 @@ type process struct {
 	ended   chan struct{}
 	crashed atomic.Bool
 	over    atomic.Bool // it must not do anything any more
+	cut     atomic.Bool // it has ended in the middle of its changes of addresses, and is to be killed
 	failure error       // of the last sync; only while all goroutines wait
 	err     error       // of its end
 }
@@ -95,7 +96,7 @@ func (p *process) AffinityUse() ([]kernel.AffinityUse, error) { return nil, nil 
 func (p *process) run(ctx context.Context) {
 	node := &feature.Node{Config: &config.Config{}, Files: true, RuntimeDirectory: p.directory, Log: p.machine.log}
 	node.Config.Own.AnnounceInterval = time.Minute
-	acting := vitals.Kind{Links: &neighbourhood{p.machine.Links, p.over.Load, p.kill}}.New(node)
+	acting := vitals.Kind{Links: &neighbourhood{p.machine.Links, p.over.Load, &p.cut}}.New(node)
 	node.Features = []feature.Feature{acting}
 	node.Serve(serving{p.agent, p})
 	p.agent.Observers = append(p.agent.Observers, func(s *agent.Sync) {

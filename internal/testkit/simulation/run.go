@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
@@ -118,7 +119,8 @@ type run struct {
 	settings settings
 	process  *process
 	crashes  int
-	wanted   *wanted // by the newest objects and settings; nil: they have changed since
+	dirty    map[int]bool // Services that have changed since everything was compared; nil: all of them
+	wanted   *wanted      // by the newest objects and settings; nil: they have changed since
 	// unchecked means that the kernel may have refused a Service: only a comparison after an hour tries again.
 	unchecked bool
 }
@@ -128,13 +130,14 @@ type run struct {
 func Run(seed uint64, events []Event, log *slog.Logger, directory string) (out Result) {
 	w := newWorld(seed)
 	r := &run{world: w, Machine: &Machine{Tables: NewTables(w.owners), Flows: &Flows{}, Links: NewLinks(links...), begun: time.Now(), log: log}}
-	r.directory = directory
+	r.directory, r.Tables.Seen = directory, r.see
 	r.settings = w.configure(seed)
 	r.addresses, _ = w.move(seed, nil)
 	r.publish()
 	r.process = r.start(r.settings)
 	synctest.Wait()
 	for i, e := range events {
+		log.Info("event", "number", i, "kind", e.Kind)
 		if out.Err = r.happen(e); out.Err == nil {
 			out.Err = r.revive()
 		}
@@ -181,7 +184,10 @@ func (r *run) awaitEnd() error {
 // revive starts another process if one has crashed.
 func (r *run) revive() error {
 	synctest.Wait()
-	for r.process.crashed.Load() {
+	for r.process.crashed.Load() || r.process.cut.Load() {
+		if !r.process.crashed.Load() {
+			r.process.kill()
+		}
 		r.crashes++
 		if err := r.restart(); err != nil {
 			return err
@@ -202,16 +208,34 @@ func (r *run) restart() error {
 	return nil
 }
 
+// maxSync is how long a sync may take, with all its attempts.
+const maxSync = 10 * time.Second
+
+// awaitIdle waits until no sync is under way: between its attempts, it sleeps.
+func (r *run) awaitIdle() error {
+	for begun := time.Now(); time.Since(begun) < maxSync; pass(time.Millisecond) {
+		synctest.Wait()
+		if still := r.process.cleaner.Still().(*sync.Mutex); still.TryLock() {
+			still.Unlock()
+			return nil
+		}
+	}
+	return errors.New("a sync does not end, or does not release its lock")
+}
+
 // happen lets an event happen.
 func (r *run) happen(e Event) error {
 	dice := rand.New(rand.NewPCG(e.Number, 5))
+	if err := r.awaitIdle(); err != nil {
+		return err
+	}
 	switch e.Kind {
 	case Replace, Remove, Several, Move:
 		r.edit(e, dice)
 	case Hide, Unhide, Unreadable, Readable:
 		r.blind(e.Kind, dice)
 	case Disturb, Miss:
-		r.Tables.Disturb(e.Kind == Miss, func(rules *nft.Ruleset) { vandalize(rules, dice) })
+		return r.disturb(e.Kind == Miss, dice)
 	case Fail:
 		r.Tables.Fail(drawFault(dice))
 	case Refuse:
@@ -263,12 +287,13 @@ func pass(d time.Duration) {
 func (r *run) edit(e Event, dice *rand.Rand) {
 	switch e.Kind {
 	case Remove:
-		r.world.Remove(dice.IntN(services))
+		r.remove(dice.IntN(services))
 	case Several:
 		for range 2 + dice.IntN(6) {
-			r.world.replace(dice.Uint64(), dice.IntN(services))
+			r.replace(dice.Uint64(), dice.IntN(services))
 		}
 	case Move:
+		pass(awhile)
 		now, changed := r.world.move(e.Number, r.addresses)
 		r.addresses, r.wanted = now, nil
 		for _, a := range changed {
@@ -276,9 +301,48 @@ func (r *run) edit(e Event, dice *rand.Rand) {
 		}
 		return
 	default:
-		r.world.replace(dice.Uint64(), dice.IntN(services))
+		r.replace(dice.Uint64(), dice.IntN(services))
 	}
 	r.publish()
+}
+
+func (r *run) replace(seed uint64, i int) {
+	r.world.replace(seed, i)
+	r.note(i)
+}
+
+func (r *run) remove(i int) {
+	r.world.Remove(i)
+	r.note(i)
+}
+
+func (r *run) note(i int) {
+	r.Tables.mu.Lock()
+	defer r.Tables.mu.Unlock()
+	if r.dirty != nil {
+		r.dirty[i] = true
+	}
+}
+
+// see looks for changes of frontends that no object asks for, in a transaction. The lock of the tables is held.
+func (r *run) see(p *plan.Plan) {
+	if r.dirty == nil || r.Tables.vandalized || r.Tables.broken != nil || r.unchecked {
+		return
+	}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Set == nil || c.Kind() != "element" || c.Set.Name != nft.ServicesMap && !c.Set.HasSlots() {
+			continue
+		}
+		for _, e := range []*nft.Element{c.Old, c.New} {
+			if e == nil {
+				continue
+			}
+			if n, own := ownAddresses[e.Key.Address]; own && !r.dirty[n] {
+				r.Tables.broken = fmt.Errorf("a transaction changes a frontend of Service %d, which has not changed: %s", n, c.Text())
+			}
+		}
+	}
 }
 
 // blind changes what can be read of the source.
@@ -304,11 +368,11 @@ func (r *run) blind(k Kind, dice *rand.Rand) {
 // change changes what may change while no process runs.
 func (r *run) change(dice *rand.Rand) {
 	if dice.IntN(2) == 0 {
-		r.settings = r.world.configure(dice.Uint64())
+		r.settings, r.dirty = r.world.configure(dice.Uint64()), nil
 	}
 	r.changeObjects(dice)
 	if dice.IntN(4) == 0 {
-		r.Tables.Disturb(false, func(rules *nft.Ruleset) { vandalize(rules, dice) })
+		r.Tables.Disturb(false, func(rules *nft.Ruleset) bool { return vandalize(rules, dice) })
 	}
 	if dice.IntN(3) == 0 {
 		pass(time.Duration(dice.IntN(100)) * time.Minute)
@@ -319,9 +383,9 @@ func (r *run) change(dice *rand.Rand) {
 func (r *run) changeObjects(dice *rand.Rand) {
 	for range dice.IntN(4) {
 		if i := dice.IntN(services); dice.IntN(3) == 0 {
-			r.world.Remove(i)
+			r.remove(i)
 		} else {
-			r.world.replace(dice.Uint64(), i)
+			r.replace(dice.Uint64(), i)
 		}
 	}
 	r.wanted = nil
@@ -341,10 +405,35 @@ func drawFault(dice *rand.Rand) Fault {
 	return Fault{Before: before[dice.IntN(len(before))]}
 }
 
-// vandalize changes our rules as another program may.
-func vandalize(rules *nft.Ruleset, dice *rand.Rand) {
+// disturb has another program change the rules. If connections fail, they are there again within a second, unless there
+// are other faults.
+func (r *run) disturb(missed bool, dice *rand.Rand) error {
+	calm := r.isCalm()
+	if !r.Tables.Disturb(missed, func(rules *nft.Ruleset) bool { return vandalize(rules, dice) }) || !calm {
+		synctest.Wait()
+		return nil
+	}
+	pass(time.Second)
+	if wrong := compareRules(r.Tables.Held(), r.newest().rules); len(wrong) > 0 {
+		return fmt.Errorf("rules are not repaired a second after another program has changed them: %s", wrong[0])
+	}
+	return nil
+}
+
+// isCalm reports whether the process has no work, and nothing keeps it from its next.
+func (r *run) isCalm() bool {
+	blind := false
+	r.objects.set(func() { blind = len(r.objects.hidden) > 0 || r.objects.unreadable != nil })
+	r.Tables.mu.Lock()
+	defer r.Tables.mu.Unlock()
+	return !blind && len(r.Tables.faults) == 0 && !r.Tables.vandalized && r.Tables.refused == (model.ServiceName{}) && !r.unchecked &&
+		r.process.failure == nil && r.process.agent.State().Pending.IsZero()
+}
+
+// vandalize changes our rules as another program may, and reports whether connections fail then.
+func vandalize(rules *nft.Ruleset, dice *rand.Rand) (urgent bool) {
 	if len(rules.Tables) == 0 {
-		return
+		return false
 	}
 	t := rules.Tables[dice.IntN(len(rules.Tables))]
 	switch dice.IntN(4) {
@@ -365,7 +454,9 @@ func vandalize(rules *nft.Ruleset, dice *rand.Rand) {
 				s.Elements = slices.Delete(s.Elements, i, i+1)
 			}
 		}
+		return false
 	}
+	return true
 }
 
 // meet lets packets of clients arrive.
@@ -452,7 +543,7 @@ func (r *run) settle(prove bool) error {
 			pause += 2 * time.Hour
 		}
 		pass(pause)
-		if !r.process.crashed.Load() {
+		if !r.process.crashed.Load() && !r.process.cut.Load() {
 			break
 		}
 		if err := r.revive(); err != nil {
@@ -478,6 +569,7 @@ func (r *run) startPartly(dice *rand.Rand) error {
 	}
 	other := r.world.configure(dice.Uint64()).Node
 	r.settings.Node.Observe, r.settings.Node.Counters, r.settings.Node.EndpointCounters = other.Observe, other.Counters, other.EndpointCounters
+	r.dirty = nil
 	r.changeObjects(dice)
 	hidden := make(map[model.ServiceName]bool)
 	for range 1 + dice.IntN(5) {
@@ -540,18 +632,15 @@ func (r *run) check(prove bool) error {
 	if s := p.agent.State(); !s.Pending.IsZero() {
 		return fmt.Errorf("no sync since %s", s.Pending)
 	}
-	if still, ok := p.cleaner.Still().(*sync.Mutex); ok {
-		if !still.TryLock() {
-			return errors.New("the lock of connection tracking is held at rest")
-		}
-		still.Unlock()
+	if err := r.awaitIdle(); err != nil {
+		return err
 	}
 	w := r.newest()
 	if wrong := compareRules(r.Tables.Held(), w.rules); len(wrong) > 0 {
 		slices.Sort(wrong)
 		return fmt.Errorf("rules differ from those of the newest objects:\n%s", strings.Join(wrong[:min(len(wrong), 10)], "\n"))
 	}
-	if err := errors.Join(checkLinks(r.Links, w), checkFlows(r.Flows, w)); err != nil {
+	if err := errors.Join(checkLinks(r.Links, w), checkFlows(r.Flows, w), r.Tables.checkBindings()); err != nil {
 		return err
 	}
 	if prove {
@@ -560,6 +649,7 @@ func (r *run) check(prove bool) error {
 		}
 	}
 	r.Tables.expectNothing()
+	r.dirty = make(map[int]bool)
 	return nil
 }
 

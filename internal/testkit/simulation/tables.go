@@ -34,6 +34,7 @@ type Tables struct {
 	watcher    *Conn                  // gets the transactions of other programs
 	faults     []Fault                // of the next transactions
 	refused    model.ServiceName      // whose elements the kernel refuses
+	vandalized bool                   // another program has changed the tables
 	trace      []uint64               // a hash of each transaction of a process
 	expected   bool                   // a refusal is no surprise: other programs or faults have been at work
 	broken     error                  // the models disagree
@@ -70,7 +71,7 @@ func (t *Tables) Heal() {
 func (t *Tables) expectNothing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.expected = false
+	t.expected, t.vandalized = false, false
 }
 
 // Refuse makes the kernel refuse the elements of a Service.
@@ -110,6 +111,38 @@ func (c *Conn) end() {
 	if c.watcher == c {
 		c.watcher = nil
 	}
+	for _, t := range c.current.Tables {
+		for s := range bindingsOf(t) { // only this process knew which endpoints have left: packets release the clients
+			s.Elements = slices.DeleteFunc(s.Elements, func(e nft.Element) bool { return isDangling(t, s, &e) })
+		}
+	}
+}
+
+// isDangling reports whether a binding leads to an endpoint that the frontend does not have.
+func isDangling(t *nft.Table, bindings *nft.Set, e *nft.Element) bool {
+	endpoints := t.Set(nft.EndpointsOf(bindings.Name))
+	if bindings.Name == nft.SharedAffinityMap || endpoints == nil {
+		return false
+	}
+	key := e.Key
+	key.Source, key.Slot = e.Value.Endpoint.Addr(), uint32(e.Value.Endpoint.Port())
+	return !slices.ContainsFunc(endpoints.Elements, func(o nft.Element) bool { return o.Key == key })
+}
+
+// checkBindings looks for clients that are bound to endpoints that have left.
+func (t *Tables) checkBindings() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, table := range t.current.Tables {
+		for s := range bindingsOf(table) {
+			for i := range s.Elements {
+				if isDangling(table, s, &s.Elements[i]) {
+					return fmt.Errorf("a client is bound to an endpoint that has left: %s", s.ElementText(&s.Elements[i]))
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // Watch reports the transactions of other programs from now on.
@@ -377,9 +410,10 @@ func (c *Conn) Reclaim(generation uint32) bool {
 	return same
 }
 
-// Disturb changes the tables as another program does: edit changes a copy, and missed means that the
-// process loses the message about it. It reports whether the kernel let it.
-func (t *Tables) Disturb(missed bool, edit func(*nft.Ruleset)) bool {
+// Disturb changes the tables as another program does: edit changes a copy, and reports whether connections fail then.
+// missed means that the process loses the message about it. The result is whether the process has to repair
+// that soon.
+func (t *Tables) Disturb(missed bool, edit func(*nft.Ruleset) (urgent bool)) bool {
 	t.mu.Lock()
 	for _, owner := range t.owners {
 		if owner != nil {
@@ -387,9 +421,9 @@ func (t *Tables) Disturb(missed bool, edit func(*nft.Ruleset)) bool {
 			return false
 		}
 	}
-	t.expected = true
+	t.expected, t.vandalized = true, true
 	next := workload.Clone(&t.current)
-	edit(next)
+	urgent := edit(next)
 	p := plan.Diff(&t.current, next)
 	touched := !p.Empty()
 	for _, phase := range p.Phases() {
@@ -408,9 +442,9 @@ func (t *Tables) Disturb(missed bool, edit func(*nft.Ruleset)) bool {
 	}
 	t.mu.Unlock()
 	if touched && drifted != nil {
-		drifted(kernel.Intervention{Missed: missed, Urgent: !missed, Touched: []string{"a table"}})
+		drifted(kernel.Intervention{Missed: missed, Urgent: urgent && !missed, Touched: []string{"a table"}})
 	}
-	return touched
+	return touched && drifted != nil && urgent && !missed
 }
 
 // Held returns a copy of the tables.

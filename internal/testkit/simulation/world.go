@@ -35,6 +35,17 @@ var links = []string{"eth1", "eth2"}
 // announced.
 const kinds, relayed, announced = 10, 3, 5
 
+// ownAddresses are the addresses that only one Service can have, whose number they lead to.
+var ownAddresses = func() map[netip.Addr]int {
+	out := make(map[netip.Addr]int)
+	for i := range services {
+		for _, prefix := range []string{"10.96.0.", "198.51.100.", "2001:db8:1::", "fd00:10:96::"} {
+			out[netip.MustParseAddr(fmt.Sprint(prefix, i))] = i
+		}
+	}
+	return out
+}()
+
 // replace draws a Service with its endpoints.
 func (w *world) replace(seed uint64, i int) {
 	w.Reseed(seed)
@@ -59,6 +70,10 @@ func (w *world) replace(seed uint64, i int) {
 	}
 }
 
+// shortPeriod is less than the first pause before a retry, and awhile is more: timers that end in the same moment end in
+// any order, and a seed would lead to several sequences of transactions.
+const shortPeriod, awhile = 50 * time.Millisecond, 150 * time.Millisecond
+
 // configure draws settings.
 func (w *world) configure(seed uint64) settings {
 	r := rand.New(rand.NewPCG(seed, 4))
@@ -73,7 +88,7 @@ func (w *world) configure(seed uint64) settings {
 	if r.IntN(3) == 0 {
 		c.Observe = model.Observe{Level: model.ObserveLevel(1 + r.IntN(3)), Group: 7}
 	}
-	return settings{Node: c, NoOwner: r.IntN(3) == 0, MinSyncPeriod: time.Duration(r.IntN(2)) * time.Second, Upgraded: r.IntN(3) == 0}
+	return settings{Node: c, NoOwner: r.IntN(3) == 0, MinSyncPeriod: time.Duration(r.IntN(2)) * shortPeriod, Upgraded: r.IntN(3) == 0}
 }
 
 // move gives the interfaces of the node other addresses, and returns those that came or went.
