@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/feature/table/editors"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -42,7 +43,7 @@ func (i *intents) of(ctx context.Context, cfg *config.Config, b *api.Basis) (sid
 		return side, err
 	}
 	known := common.KnownOf(b)
-	if known.Drained, err = common.DrainedOf(b.Drained); err != nil {
+	if known.Drained, err = drain.ListOf(b.Drained); err != nil {
 		return side, fmt.Errorf("read the drained endpoints of node %s: %w", cfg.Node.NodeName, err)
 	}
 	if side.Snapshot, _, err = editors.Plan(snapshot, &known); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/api"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // complete returns what the shell is offered for the last word of a command line,
@@ -179,7 +180,7 @@ func TestCompleteDrain(t *testing.T) {
 			http.NotFound(w, r)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(api.Drains{Endpoints: []string{"10.1.1.2", "10.1.1.2:8080", "$(reboot)"}})
+		_ = json.NewEncoder(w).Encode(api.Drains{Drains: model.Drains{Endpoints: []string{"10.1.1.2", "10.1.1.2:8080", "$(reboot)"}}})
 	}))
 	t.Cleanup(server.Close)
 	got, directive := complete("drain", "--metrics-bind-address", server.Listener.Addr().String(), "10.1")

@@ -36,7 +36,7 @@ func (s *squatter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any = map[string]string{"evil": "content"}
 	switch r.URL.Path {
 	case api.DrainPath:
-		answer = api.Drains{File: s.victim, Drained: []api.Drained{}, Endpoints: []string{"10.66.6.6"}}
+		answer = api.Drains{Drains: model.Drains{File: s.victim, Drained: []model.DrainEntry{}, Endpoints: []string{"10.66.6.6"}}}
 	case api.BasisPath:
 		answer = api.Basis{Version: api.BasisVersion, Settings: map[string]string{"scheduler": "random"}}
 	case api.StatusPath:

@@ -37,7 +37,7 @@ type Basis struct {
 	// Failing are the endpoints that fail their health check.
 	Failing []model.FailingCheck `json:"failing"`
 	// Drained is the list in force of endpoints that are drained.
-	Drained []Drained `json:"drained"`
+	Drained []model.DrainEntry `json:"drained"`
 	// Changes are the changes of servers in force that no file has.
 	Changes []model.RuntimeChange `json:"changes,omitempty"`
 	// Names are the addresses that the names of servers have.

@@ -13,39 +13,7 @@ import (
 // Drains is the state of drained endpoints in a daemon.
 type Drains struct {
 	APIVersion Version `json:"apiVersion"`
-	File       string  `json:"file"`            // that the daemon follows; empty: none
-	State      string  `json:"state,omitempty"` // directory of the copy; empty: the directory of the file
-	// Error is why the file cannot be used since then. Its last list is in force, unless
-	// none is known.
-	Error   string    `json:"error,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
-	Unknown bool      `json:"unknown,omitempty"`
-	// Pending reports that changes of the list wait to be applied to the kernel.
-	Pending bool      `json:"pending"`
-	Drained []Drained `json:"drained"` // the list in force
-	// Words are the words for all that the node serves: balance, mixed, or absent for Services.
-	Words words.Vocabulary `json:"words,omitzero"`
-	Asked []Asked          `json:"asked,omitempty"`
-	// Endpoints are those that the question "begin" selects.
-	Endpoints []string `json:"endpoints,omitempty"`
-}
-
-// Drained is an entry of the list in force.
-type Drained struct {
-	Endpoint string    `json:"endpoint"`
-	Service  string    `json:"service,omitempty"` // empty: all
-	Since    time.Time `json:"since,omitzero"`
-}
-
-// Asked is a target and the Services that have it.
-type Asked struct {
-	Endpoint string         `json:"endpoint"`
-	Service  string         `json:"service,omitempty"`
-	Services []model.Effect `json:"services,omitempty"`
-	// Unknown says, in words, that Service is not the name of a Service here.
-	Unknown string `json:"unknown,omitempty"`
-	// DidYouMean are similar endpoints, if no Service has this one.
-	DidYouMean []string `json:"didYouMean,omitempty"`
+	model.Drains
 }
 
 // DrainResult is the report of drain and undrain.

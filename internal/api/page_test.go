@@ -197,6 +197,8 @@ func titleOf(t reflect.Type) string {
 	switch t { // of package model, where they have another name
 	case reflect.TypeFor[model.Notice]():
 		return "Problem"
+	case reflect.TypeFor[model.DrainEntry]():
+		return "Drained"
 	case reflect.TypeFor[model.NamedAddress]():
 		return "ResolvedAddress"
 	}

@@ -109,7 +109,7 @@ func (o *Options) inForce() []files.InForce {
 // a flag names another list.
 func (o *Options) drained(log *slog.Logger, file string) (l drain.List, err error) {
 	if b := o.Running.basis; b != nil && !o.Settings.Given(config.DrainFile) {
-		if l, err = common.DrainedOf(b.Drained); err != nil {
+		if l, err = drain.ListOf(b.Drained); err != nil {
 			return nil, fmt.Errorf("read the drained endpoints of the running nftproxy: %w", err)
 		}
 		var names []string

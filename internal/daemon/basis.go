@@ -45,5 +45,5 @@ func (w *work) Basis() *api.Basis {
 // addKnown adds what features know.
 func addKnown(b *api.Basis, k *feature.Known) {
 	b.Failing, b.Starting, b.Names = append([]model.FailingCheck{}, k.Failing...), k.Starting, k.Resolved // failing: not nil
-	b.Drained, b.Changes = drainedOf(k.Drained), runtimeChanges(k.Changes)
+	b.Drained, b.Changes = k.Drained.Facts(), runtimeChanges(k.Changes)
 }

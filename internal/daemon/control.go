@@ -182,7 +182,7 @@ func (c *controller) drain(ctx context.Context, name model.ServiceName, r drain.
 		return nil, nil
 	}
 	u := &drain.Update{File: c.drains.File(), Targets: []drain.Target{t}, Undo: enable, Force: r.Force,
-		Ask: func(_ context.Context, targets []drain.Target) (*drain.Answer, error) {
+		Ask: func(_ context.Context, targets []drain.Target) (*model.Drains, error) {
 			return c.drainsFor(targets), nil
 		}}
 	if _, err := u.Write(ctx); err != nil {

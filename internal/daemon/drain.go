@@ -33,7 +33,7 @@ func (w *work) Drains(query url.Values) (*api.Drains, error) {
 		}
 		targets = append(targets, t)
 	}
-	answer := drainsOf(w.drainsFor(targets))
+	answer := &api.Drains{Drains: *w.drainsFor(targets)}
 	if begin, asked := query["begin"]; asked {
 		answer.Endpoints = drain.EndpointsLike(begin[0], w.agent)
 	}
@@ -41,18 +41,20 @@ func (w *work) Drains(query url.Values) (*api.Drains, error) {
 }
 
 // drainsFor returns the drained endpoints, and the effect of draining others.
-func (w *work) drainsFor(targets []drain.Target) *drain.Answer {
-	answer := &drain.Answer{Words: w.Words()}
+func (w *work) drainsFor(targets []drain.Target) *model.Drains {
+	answer := &model.Drains{Words: w.Words(), Drained: []model.DrainEntry{}}
 	var latest drain.List
 	if drains := w.drains(); drains != nil {
 		list, announced := drains.Announced()
 		file := drains.File()
-		answer.File, answer.State, answer.Drained = file.Path, file.State, list
+		answer.File, answer.State, answer.Drained = file.Path, file.State, list.Facts()
 		answer.Pending = w.unserved(announced) // after the list: its change is pending until it is in the kernel
 		if len(targets) > 0 {
 			latest = drains.Latest()
 		}
-		answer.Problem = drains.Problem()
+		if p := drains.Problem(); p != nil {
+			answer.Error, answer.Since, answer.Unknown = p.Err.Error(), p.Since, p.Unknown
+		}
 	}
 	if len(targets) > 0 {
 		answer.Asked = drain.Ask(targets, latest, w.agent, func(name model.ServiceName) string {
@@ -68,32 +70,4 @@ func (w *work) drainsFor(targets []drain.Target) *drain.Answer {
 func (w *work) unserved(requested time.Time) bool {
 	state := w.agent.State()
 	return state.LastSync.IsZero() || !state.Pending.IsZero() && !state.Pending.After(requested)
-}
-
-func drainsOf(a *drain.Answer) *api.Drains {
-	out := &api.Drains{File: a.File, State: a.State, Pending: a.Pending, Drained: drainedOf(a.Drained), Words: a.Words}
-	if p := a.Problem; p != nil {
-		out.Error, out.Since, out.Unknown = p.Err.Error(), p.Since, p.Unknown
-	}
-	for _, a := range a.Asked {
-		out.Asked = append(out.Asked, api.Asked{Endpoint: a.Endpoint(), Service: serviceText(a.Service), Unknown: a.Unknown, DidYouMean: a.DidYouMean, Services: a.Services})
-	}
-	return out
-}
-
-// drainedOf returns a list as documents have it; not nil.
-func drainedOf(l drain.List) []api.Drained {
-	out := make([]api.Drained, len(l))
-	for i, e := range l {
-		out[i] = api.Drained{Endpoint: e.Endpoint(), Service: serviceText(e.Service), Since: e.Since}
-	}
-	return out
-}
-
-// serviceText returns the name of a Service; empty: there is none.
-func serviceText(name model.ServiceName) string {
-	if name == (model.ServiceName{}) {
-		return ""
-	}
-	return name.String()
 }

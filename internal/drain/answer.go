@@ -11,26 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/suggest"
-	"github.com/nftproxy/nftproxy/internal/words"
 )
-
-// Answer is what a daemon says about drained endpoints.
-type Answer struct {
-	File, State string   // see [File]; empty: the daemon follows none
-	Problem     *Problem // nil: the file can be used
-	Pending     bool     // changes of the list wait to be applied to the kernel
-	Drained     List     // in force
-	Words       words.Vocabulary
-	Asked       []Asked
-}
-
-// Asked is a target and the Services that have it.
-type Asked struct {
-	Target
-	Services   []model.Effect
-	Unknown    string   // why there is no Service of this name, in words
-	DidYouMean []string // similar endpoints, if no Service has this one
-}
 
 // Services are the Services of a node.
 type Services interface {
@@ -40,10 +21,10 @@ type Services interface {
 
 // Ask returns the effect of draining targets on Services, on top of a list of drained endpoints, whether that
 // is in force yet or not. unknown says why there is no Service of a name.
-func Ask(targets []Target, list List, of Services, unknown func(model.ServiceName) string) []Asked {
-	out := make([]Asked, len(targets))
+func Ask(targets []Target, list List, of Services, unknown func(model.ServiceName) string) []model.Asked {
+	out := make([]model.Asked, len(targets))
 	for i, t := range targets {
-		out[i].Target = t
+		out[i].Endpoint, out[i].Service = t.Endpoint(), t.serviceText()
 	}
 	all := List(nil).With(time.Time{}, targets...)
 	after := list.With(time.Time{}, targets...)

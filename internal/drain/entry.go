@@ -35,6 +35,35 @@ type Entry struct {
 // List are the drained endpoints, sorted.
 type List []Entry
 
+// Facts returns the list as documents have it; not nil.
+func (l List) Facts() []model.DrainEntry {
+	out := make([]model.DrainEntry, len(l))
+	for i, e := range l {
+		out[i] = model.DrainEntry{Endpoint: e.Endpoint(), Service: e.serviceText(), Since: e.Since}
+	}
+	return out
+}
+
+// ListOf returns the list of a document.
+func ListOf(all []model.DrainEntry) (l List, err error) {
+	for _, d := range all {
+		e := Entry{Since: d.Since}
+		if e.Target, err = Decode(strings.TrimSpace(d.Endpoint + " " + d.Service)); err != nil {
+			return nil, err
+		}
+		l = append(l, e)
+	}
+	return l, nil
+}
+
+// serviceText returns the name of the Service; empty: all have it.
+func (t Target) serviceText() string {
+	if t.Service == (model.ServiceName{}) {
+		return ""
+	}
+	return t.Service.String()
+}
+
 func ParseEndpoint(text string) (Target, error) { return parseTarget(text, words.Kubernetes) }
 
 func ParseServer(text string) (Target, error) { return parseTarget(text, words.Balance) }

@@ -19,7 +19,7 @@ type Update struct {
 	Undo    bool
 	Force   bool // also what no Service has, and the last endpoint of a Service
 	// Ask asks the daemon about targets; nil without an error: there is none.
-	Ask func(context.Context, []Target) (*Answer, error)
+	Ask func(context.Context, []Target) (*model.Drains, error)
 
 	before, after List
 	words         words.Vocabulary // of the node
@@ -55,7 +55,7 @@ func (u *Update) Write(ctx context.Context) (List, error) {
 
 // checkEffects returns an error if a target is of no Service, or if connections to a
 // Service would stop.
-func (u *Update) checkEffects(report *Answer) error {
+func (u *Update) checkEffects(report *model.Drains) error {
 	if report == nil || u.Force {
 		return nil
 	}
@@ -65,15 +65,15 @@ func (u *Update) checkEffects(report *Answer) error {
 			errs = append(errs, errors.New(a.Unknown))
 		} else if len(a.Services) == 0 {
 			of := report.Words.Text("no Service has")
-			if a.Service != (model.ServiceName{}) {
-				of = a.Service.ObjectAs(report.Words == words.Balance).String() + " does not have"
+			if a.Service != "" {
+				of = model.ServiceText{Service: a.Service, Balance: report.Words == words.Balance}.Object() + " does not have"
 			}
-			errs = append(errs, report.Words.Errorf("%s the endpoint %s%s", of, a.Endpoint(), suggest.DidYouMean(a.DidYouMean)))
+			errs = append(errs, report.Words.Errorf("%s the endpoint %s%s", of, a.Endpoint, suggest.DidYouMean(a.DidYouMean)))
 		}
 		for _, s := range a.Services {
 			if s.Stops != "" {
 				stopped := map[string]string{"reject": "rejected", "drop": "dropped"}[s.Stops]
-				errs = append(errs, words.Of(s.Balance).Errorf("%s would have no other endpoint than %s: new connections would be %s", s.Object(), a.Endpoint(), stopped))
+				errs = append(errs, words.Of(s.Balance).Errorf("%s would have no other endpoint than %s: new connections would be %s", s.Object(), a.Endpoint, stopped))
 			}
 		}
 	}
@@ -94,16 +94,24 @@ const (
 
 // Await waits until the daemon, which has made a report before, has applied the update, and
 // returns its report; nil: it has ended. Updates by others do not matter, unless they revoke it.
-func (u *Update) Await(ctx context.Context, before *Answer) (*Answer, error) {
+func (u *Update) Await(ctx context.Context, before *model.Drains) (*model.Drains, error) {
 	if len(u.Targets) == 0 { // the file may be lost, and its last entries may not be in force yet
-		u.before = append(slices.Clone(before.Drained), u.before...)
+		listed, err := ListOf(before.Drained)
+		if err != nil {
+			return nil, err
+		}
+		u.before = append(listed, u.before...)
 	}
 	for deadline := time.Now().Add(forceTimeout); ; {
 		report, err := u.Ask(ctx, nil)
 		if err != nil || report == nil {
 			return nil, err
 		}
-		if holds := u.missing(report.Drained) == ""; holds && !report.Pending {
+		list, err := ListOf(report.Drained)
+		if err != nil {
+			return nil, err
+		}
+		if holds := u.missing(list) == ""; holds && !report.Pending {
 			if u.Undo {
 				return report, nil
 			}
@@ -126,10 +134,10 @@ func (u *Update) Await(ctx context.Context, before *Answer) (*Answer, error) {
 	}
 }
 
-func notApplied(report *Answer) error {
+func notApplied(report *model.Drains) error {
 	why := "see \"nftproxy status\""
-	if report.Problem != nil {
-		why = report.Problem.Err.Error()
+	if report.Error != "" {
+		why = report.Error
 	}
 	return fmt.Errorf("the file is written, but the running nftproxy has not applied it after %s: %s", forceTimeout, why)
 }
@@ -169,7 +177,7 @@ func (u *Update) revoked() error {
 }
 
 // inForce reports whether no rule leads new connections to the targets.
-func inForce(r *Answer) bool {
+func inForce(r *model.Drains) bool {
 	for _, a := range r.Asked {
 		if slices.ContainsFunc(a.Services, func(e model.Effect) bool { return !e.Drained }) {
 			return false

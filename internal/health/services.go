@@ -22,15 +22,23 @@ type ServicesConfig struct {
 	Node model.Config // for the addresses
 	// Interfaces has the known addresses of this machine's interfaces. If there
 	// are none, the addresses of the Node object are used (6.10).
-	Interfaces interface{ Addresses() []netip.Addr }
-	Proxy      interface{ Healthy() bool } // a [Proxy]; nil: it counts as healthy (10.25)
+	Interfaces Interfaces
+	Proxy      Health // a [Proxy]; nil: it counts as healthy (10.25)
 	// Connections is how many may be open to all ports together; zero: 1,024.
 	Connections int
-	// Events learns once that a Service's port cannot be opened.
-	Events interface {
-		HealthCheckFailed(model.ServiceName, error)
-	}
-	Log *slog.Logger
+	Events      Events
+	Log         *slog.Logger
+}
+
+// Interfaces are the interfaces of this machine.
+type Interfaces interface{ Addresses() []netip.Addr }
+
+// Health is the state of a proxy.
+type Health interface{ Healthy() bool }
+
+// Events learn once that a Service's port cannot be opened.
+type Events interface {
+	HealthCheckFailed(model.ServiceName, error)
 }
 
 // Services answer load balancers on the health check node ports of Services: whether

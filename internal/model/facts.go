@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/words"
 )
 
 // ServiceRef names a Service in the facts that documents have. Features of a process know them, and with them a dry run
@@ -67,6 +69,43 @@ func (n ServiceName) Text(isBalance bool) ServiceText { return ServiceText{n.Str
 func (s ServiceText) Object() string {
 	namespace, name, _ := strings.Cut(s.Service, "/")
 	return ServiceName{namespace, name}.ObjectAs(s.Balance).String()
+}
+
+// Drains is what a daemon says about drained endpoints.
+type Drains struct {
+	File  string `json:"file"`            // that the daemon follows; empty: none
+	State string `json:"state,omitempty"` // directory of the copy; empty: the directory of the file
+	// Error is why the file cannot be used since then. Its last list is in force, unless
+	// none is known.
+	Error   string    `json:"error,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Unknown bool      `json:"unknown,omitempty"`
+	// Pending reports that changes of the list wait to be applied to the kernel.
+	Pending bool         `json:"pending"`
+	Drained []DrainEntry `json:"drained"` // the list in force
+	// Words are the words for all that the node serves: balance, mixed, or absent for Services.
+	Words words.Vocabulary `json:"words,omitzero"`
+	Asked []Asked          `json:"asked,omitempty"`
+	// Endpoints are those that the question "begin" selects.
+	Endpoints []string `json:"endpoints,omitempty"`
+}
+
+// DrainEntry is an entry of the list in force.
+type DrainEntry struct {
+	Endpoint string    `json:"endpoint"`
+	Service  string    `json:"service,omitempty"` // empty: all
+	Since    time.Time `json:"since,omitzero"`
+}
+
+// Asked is a target and the Services that have it.
+type Asked struct {
+	Endpoint string   `json:"endpoint"`
+	Service  string   `json:"service,omitempty"`
+	Services []Effect `json:"services,omitempty"`
+	// Unknown says, in words, that Service is not the name of a Service here.
+	Unknown string `json:"unknown,omitempty"`
+	// DidYouMean are similar endpoints, if no Service has this one.
+	DidYouMean []string `json:"didYouMean,omitempty"`
 }
 
 // Effect is the effect of draining a target on a Service, together with all others that are

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
-	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/command"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
@@ -140,7 +139,9 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 		}
 	}
 	if report != nil { // others change the list, too
-		list = report.Drained
+		if list, err = drain.ListOf(report.Drained); err != nil {
+			return err
+		}
 	}
 	result := o.result(file.Path, report, list, targets)
 	if !o.wait {
@@ -201,7 +202,7 @@ func (o *drainOptions) checkFlags(c *cobra.Command, args []string) error {
 }
 
 // ask asks the running nftproxy about targets; nil: there is none.
-func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.Answer, error) {
+func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*model.Drains, error) {
 	var query api.DrainQuery
 	for _, t := range targets {
 		query.Targets = append(query.Targets, t.Encode())
@@ -217,13 +218,13 @@ func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.
 	if err != nil {
 		return nil, err
 	}
-	return common.DrainsOf(report)
+	return &report.Drains, nil
 }
 
 // askAll asks about any number of targets that are drained already.
-func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*drain.Answer, error) {
+func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*model.Drains, error) {
 	const most = 50 // they fit, with names of Services of any length
-	var all *drain.Answer
+	var all *model.Drains
 	for some := range slices.Chunk(targets, most) {
 		report, err := o.ask(ctx, some)
 		if err != nil || report == nil {
@@ -239,7 +240,7 @@ func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*dra
 
 // place returns the file to read or to write. An answer never names the one to write: the running nftproxy
 // must follow the file of the flag, or the default one.
-func (o *drainOptions) place(report *drain.Answer, lists bool) (drain.File, error) {
+func (o *drainOptions) place(report *model.Drains, lists bool) (drain.File, error) {
 	path, err := filepath.Abs(cmp.Or(o.file, config.DefaultDrainFile))
 	switch {
 	case err != nil:

@@ -28,16 +28,13 @@ type drainResult struct {
 }
 
 // result returns the state of targets, or of the whole list.
-func (o *drainOptions) result(path string, report *drain.Answer, list drain.List, targets []drain.Target) *drainResult {
+func (o *drainOptions) result(path string, report *model.Drains, list drain.List, targets []drain.Target) *drainResult {
 	r := &drainResult{DrainResult: api.DrainResult{File: path, Endpoints: []api.DrainedEndpoint{}}, left: len(list)}
 	if o.noDaemon != nil && report == nil {
 		r.NoDaemon = command.OneLine(o.noDaemon)
 	}
 	if report != nil {
-		r.Words = report.Words
-		if p := report.Problem; p != nil {
-			r.Error, r.Unknown = p.Err.Error(), p.Unknown
-		}
+		r.Words, r.Error, r.Unknown = report.Words, report.Error, report.Unknown
 	}
 	for i, t := range targets {
 		var frontends []string
@@ -111,7 +108,7 @@ func (r *drainResult) write(w io.Writer, o *drainOptions) error {
 	})
 }
 
-func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *drain.Answer) error {
+func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *model.Drains) error {
 	list, err := o.listed(file, report)
 	if err != nil {
 		return err
@@ -130,11 +127,11 @@ func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *drai
 }
 
 // listed returns the list in force, or the one of the file.
-func (o *drainOptions) listed(file drain.File, report *drain.Answer) (drain.List, error) {
+func (o *drainOptions) listed(file drain.File, report *model.Drains) (drain.List, error) {
 	if report == nil {
 		return file.Read()
 	}
-	return report.Drained, nil
+	return drain.ListOf(report.Drained)
 }
 
 // waiter says what it waits for.

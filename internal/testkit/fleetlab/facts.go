@@ -38,7 +38,7 @@ func (NoFacts) AddToDescription(*api.Description, *model.View, time.Time) {}
 
 // Drains returns none.
 func (NoFacts) Drains(url.Values) (*api.Drains, error) {
-	return &api.Drains{Drained: []api.Drained{}}, nil
+	return &api.Drains{Drains: model.Drains{Drained: []model.DrainEntry{}}}, nil
 }
 
 // Observed returns no events.
