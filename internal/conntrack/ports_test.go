@@ -70,6 +70,7 @@ func (k *crowdedKernel) ListMasqueraded(f model.Family, each func(Flow)) error {
 	}
 	k.listed++
 	time.Sleep(k.takes)
+	synctest.Wait()
 	for i := range CrowdedPorts {
 		flow := Flow{Protocol: model.TCP, Client: netip.MustParseAddr("198.51.100.1"), Dialled: netip.MustParseAddrPort("203.0.113.1:80"), Answers: crowdedServer,
 			Returns: netip.AddrPortFrom(crowdedFrom[0], uint16(i))}
