@@ -56,6 +56,9 @@ func TestEveryStatement(t *testing.T) {
 func kindOf(f model.Family, s nft.Statement) string {
 	switch s := s.(type) {
 	case nft.Plain:
+		if s == nft.ResetsTCP { // has the expressions of the other one
+			s = nft.EndsTCP
+		}
 		return s.Text(f)
 	case nft.Update:
 		return fmt.Sprintf("%s, data %t, counts %t, rate %t, connections %t", s.Op, s.Data != nil, s.Counts, s.Limit.Rate.Amount > 0, s.Limit.Connections > 0)
