@@ -102,7 +102,6 @@ type Commit struct {
 	Err      error         // a lost answer leaves open whether the transaction was committed
 }
 
-// New returns an applier.
 func New(k Kernel, log *slog.Logger) *Applier {
 	return &Applier{Observer: Unobserved{}, kernel: k, log: log, departed: make(departed), failed: &plan.Plan{}}
 }

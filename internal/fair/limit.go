@@ -115,7 +115,6 @@ func (l *Limit[C]) Remove(c C) {
 func (l *Limit[C]) Len() int   { return len(l.entries) }
 func (l *Limit[C]) Full() bool { return len(l.entries) >= l.max }
 
-// Max returns the limit.
 func (l *Limit[C]) Max() int { return l.max }
 
 // Most returns the client with the most connections, and their number; zero: there is none.

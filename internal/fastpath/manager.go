@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
-// Config has the settings of a [Manager].
 type Config struct {
 	Node *model.Config
 	// Shared makes a table that other programs may change.
@@ -36,7 +35,6 @@ type Manager struct {
 	state   State
 }
 
-// State describes a [Manager].
 type State struct {
 	Frontends int  // whose connections take the fast path
 	Active    bool // the kernel has the table
@@ -82,7 +80,6 @@ func (m *Manager) Change(routes []model.RouteChange) {
 	}
 }
 
-// State returns the present state.
 func (m *Manager) State() State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,7 +211,6 @@ type changes struct {
 	empty       bool // no frontend is left
 }
 
-// takeAll returns all frontends.
 func (m *Manager) takeAll() []model.Frontend {
 	m.mu.Lock()
 	defer m.mu.Unlock()

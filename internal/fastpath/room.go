@@ -34,7 +34,6 @@ var (
 	frontends  = map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("192.0.2.1"), model.IPv6: netip.MustParseAddr("2001:db8:3::1")}
 )
 
-// host returns the address with a number in a network.
 func host(in netip.Prefix, number int) netip.Addr {
 	b := in.Addr().AsSlice()
 	b[len(b)-1] = byte(number)
@@ -107,7 +106,6 @@ func (r *room) forward() error {
 	})
 }
 
-// addDevice connects the node with the server.
 func (r *room) addDevice() error { return r.connect(nodeToServer, r.server, serverNets, 2, 3) }
 
 // connect connects the node with another namespace, which gets addresses with these numbers

@@ -41,7 +41,6 @@ type table struct {
 	flags nftables.FlowtableFlags
 }
 
-// options are how a table is made.
 type options struct {
 	// shared makes a table that other programs may change. It stays when its process is
 	// killed, until the next one begins.

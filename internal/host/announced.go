@@ -45,7 +45,6 @@ type LinkAddress struct {
 	Network   bool // it was added with a network, so not by nftproxy (IPv6)
 }
 
-// Link is an interface.
 type Link struct {
 	Index int
 	Up    bool // with a carrier

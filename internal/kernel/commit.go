@@ -49,7 +49,6 @@ func KernelMessage(err error) string {
 	return text
 }
 
-// Prepared is a plan for a commit.
 type Prepared struct {
 	*plan.Plan
 	transaction *codec.Transaction // the plan as the kernel gets it; nil: the commit makes it
@@ -285,7 +284,6 @@ func refusedObject(t *codec.Transaction, i, offset int) *CommitError {
 	return &CommitError{Object: fmt.Sprintf("%s element { %s } of %s", m.Verb(), m.Set.ElementText(e), name), Set: m.Set, Element: e}
 }
 
-// Refusal is a message that the kernel refuses.
 type Refusal struct {
 	*codec.Message
 	Expression string // the refused part of a rule; empty for something else

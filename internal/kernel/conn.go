@@ -281,7 +281,6 @@ var outcomes = map[Outcome][]error{
 	Later: {unix.ERESTART, ErrChanged, ErrInconsistent},
 }
 
-// OutcomeOf classifies an error of a [Conn].
 func OutcomeOf(err error) Outcome {
 	if err == nil {
 		return Done

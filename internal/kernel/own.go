@@ -166,7 +166,6 @@ type Moment time.Duration
 // than a microsecond. One that changes a single element takes more than 50 (BenchmarkTransaction).
 const generations = time.Hour
 
-// Now returns the moment.
 func Now() (Moment, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

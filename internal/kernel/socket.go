@@ -82,7 +82,6 @@ func (s *socket) write(b []byte) error {
 	return os.NewSyscallError("sendto", err)
 }
 
-// Send sends a message.
 func (s *socket) Send(m netlink.Message) error {
 	b, err := m.MarshalBinary()
 	if err != nil {

@@ -38,7 +38,6 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// firstIn returns the first address of a family.
 func firstIn(f Family, addresses []netip.Addr) (netip.Addr, bool) {
 	for _, a := range addresses {
 		if FamilyOf(a) == f {
@@ -61,7 +60,6 @@ const (
 	ICMPv6 Protocol = 58
 )
 
-// EchoProtocol returns the protocol of echo requests in a family.
 func EchoProtocol(f Family) Protocol {
 	if f == IPv6 {
 		return ICMPv6

@@ -58,7 +58,6 @@ func (c *Config) masqueradeFrom(node *Node) map[Family][]netip.Addr {
 	return out
 }
 
-// Masquerades reports whether there are addresses to masquerade from.
 func (c *Config) Masquerades() bool { return c.MasqueradePrimary || len(c.MasqueradeFrom) > 0 }
 
 // MasqueradeAddresses returns the addresses to masquerade from, whether the node has them or not. The

@@ -87,7 +87,6 @@ type claimNode struct {
 	last        uint16 // the highest of all ports of this route and of those below
 }
 
-// lastPort returns the last port of a frontend with any number of ports.
 func (f Frontend) lastPort() uint16 { return max(f.Port, f.Last) }
 
 // add adds a route. Several may be equal: an address that a Service lists twice.

@@ -22,7 +22,6 @@ type EndpointSlice struct {
 // loadbalancer.DefaultBackendWeight there.
 const CiliumDefault = 100
 
-// ServiceName returns the Service of the slice.
 func (s *EndpointSlice) ServiceName() ServiceName { return ServiceName{s.Namespace, s.Service} }
 
 // EndpointPort is a port that every host of a slice serves.

@@ -13,12 +13,10 @@ const (
 	FastPathHardware               // the same, by network devices that can do it themselves
 )
 
-// FastPathLevels are the names of the levels.
 var FastPathLevels = []string{"off", "services", "all", "hardware"}
 
 func (l FastPathLevel) String() string { return FastPathLevels[l] }
 
-// ParseFastPathLevel returns the level with a name.
 func ParseFastPathLevel(name string) (FastPathLevel, error) {
 	return parseName("level", name, FastPathLevels, FastPathOff)
 }

@@ -27,7 +27,6 @@ type FrontendID struct {
 	Range    bool   // the address may also have a frontend with this port alone
 }
 
-// ID returns the identity of a frontend.
 func (f Frontend) ID() FrontendID { return FrontendID{f.Address, f.Protocol, f.Port, f.IsRange()} }
 
 // Wildcard returns the unspecified address of a family. It is the address of a
@@ -97,7 +96,6 @@ func (k Kind) String() string {
 	return [...]string{"ClusterIP", "load balancer IP", "external IP", "NodePort"}[k]
 }
 
-// Route is the decision for one frontend.
 type Route struct {
 	Frontend Frontend
 	Kind     Kind
@@ -124,7 +122,6 @@ func (r *Route) DeniedSources() []netip.Prefix {
 	return r.Sources.Denied
 }
 
-// PortName returns the name of the service port.
 func (r *Route) PortName() PortName {
 	return PortName{r.Service.Name, r.Port.Name, r.Port.Protocol}
 }

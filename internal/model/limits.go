@@ -22,7 +22,6 @@ type Rate struct {
 	Unit   RateUnit
 }
 
-// RateUnit is the unit of time of a rate.
 type RateUnit uint8
 
 const (
@@ -31,12 +30,10 @@ const (
 	PerHour
 )
 
-// RateUnits lists the units by name.
 var RateUnits = [...]string{"second", "minute", "hour"}
 
 func (u RateUnit) String() string { return RateUnits[u] }
 
-// Duration returns the length of the unit.
 func (u RateUnit) Duration() time.Duration {
 	return [...]time.Duration{time.Second, time.Minute, time.Hour}[u]
 }
@@ -55,7 +52,6 @@ func (r Rate) Refill() time.Duration {
 	return time.Duration((uint64(r.Burst)*seconds+uint64(r.Amount)-1)/uint64(r.Amount)) * time.Second
 }
 
-// LimitKind is one of the limits of a Service.
 type LimitKind uint8
 
 // The kinds, in the order in which they are checked.
@@ -71,7 +67,6 @@ var LimitKinds = [...]string{"rate-per-client", "rate", "connections-per-client"
 
 func (k LimitKind) String() string { return LimitKinds[k] }
 
-// OfClients reports whether each client has the limit.
 func (k LimitKind) OfClients() bool { return k == LimitClientRate || k == LimitClientConnections }
 
 // Of returns the limit of a kind, a rate or a number of connections.

@@ -14,7 +14,6 @@ type Listener struct {
 	Families  []Family
 }
 
-// InterfaceAddress is an address of an interface.
 type InterfaceAddress struct {
 	Interface string
 	Address   netip.Addr

@@ -117,7 +117,6 @@ func nodePortAddresses(node *Node, c Config) []netip.Addr {
 	return sortDistinct(slices.DeleteFunc(out, netip.Addr.IsLoopback))
 }
 
-// ServesNodePorts reports whether an address of an interface serves NodePorts.
 func (c *Config) ServesNodePorts(a netip.Addr) bool {
 	return !a.IsLoopback() && servesIn(c.nodePortRanges(&Node{}, FamilyOf(a)), a)
 }

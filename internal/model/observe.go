@@ -18,7 +18,6 @@ var ObserveLevels = []string{"off", "refusals", "failures", "connections"}
 
 func (l ObserveLevel) String() string { return ObserveLevels[l] }
 
-// ParseObserveLevel parses the name of a level.
 func ParseObserveLevel(name string) (ObserveLevel, error) {
 	return parseName("level", name, ObserveLevels, ObserveOff)
 }
@@ -130,7 +129,6 @@ func OverReason(k LimitKind) RefusalReason {
 	}[k]
 }
 
-// ReasonOf returns the reason of a name.
 func ReasonOf(name string) (r RefusalReason, ok bool) {
 	i := slices.IndexFunc(Refusals[:], func(r Refusal) bool { return r.Name == name })
 	return RefusalReason(max(i, 0)), i >= 0
@@ -145,7 +143,6 @@ func RefusalOf(name string) *Refusal {
 	return &Refusals[r]
 }
 
-// RefusalNames returns the names of all reasons.
 func RefusalNames() []string {
 	names := make([]string, len(Refusals))
 	for i := range Refusals {
@@ -172,7 +169,6 @@ const (
 	Served                           // the endpoint has answered
 )
 
-// OutcomeNames are the names of the outcomes.
 var OutcomeNames = []string{"refused", "endpoint-refused", "unanswered", "served"}
 
 func (o Outcome) String() string { return OutcomeNames[o] }
@@ -222,7 +218,6 @@ func CourseOf(name string) *Course {
 	return &Courses[i]
 }
 
-// OutcomeOf returns the outcome of a connection with a reason.
 func OutcomeOf(reason string) Outcome {
 	if c := CourseOf(reason); c != nil {
 		return c.Outcome

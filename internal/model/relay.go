@@ -128,7 +128,6 @@ func (r *Router) Loops(name ServiceName) (out []Loop) {
 // loopbacks are the addresses that a listener uses.
 var loopbacks = map[Family]netip.Addr{IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}), IPv6: netip.IPv6Loopback()}
 
-// Loopback returns the loopback address of a family.
 func Loopback(f Family) netip.Addr { return loopbacks[f] }
 
 // HasLocalhost reports whether a range of loopback addresses includes the one that a

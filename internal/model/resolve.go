@@ -8,7 +8,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
-// Config is the configuration of the node.
 type Config struct {
 	NodeName string // in lower case (12.40)
 	// BindAddress replaces the node's address of its family; the zero value and the

@@ -185,7 +185,6 @@ func (r *frontends) Each(yield func(*Route) bool) {
 	}
 }
 
-// Len returns the numbers of Services and of frontends.
 func (r *Router) Len() (services, frontends int) {
 	return len(r.services), len(r.winners) - len(r.yielding)
 }

@@ -25,7 +25,6 @@ type NamedServer struct {
 	Addresses []NamedAddress
 }
 
-// NamedAddress is an address that a name has.
 type NamedAddress struct {
 	Address  netip.Addr `json:"address"`
 	Port     uint16     `json:"port,omitempty"`     // of an SRV record

@@ -17,16 +17,12 @@ type ServiceName struct {
 	Namespace, Name string
 }
 
-// String returns "namespace/name".
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
-// Object returns the reference to the Service.
 func (n ServiceName) Object() Object { return Object{"Service", n.Namespace, n.Name} }
 
-// BalanceObject returns the reference to the Balance of that name.
 func (n ServiceName) BalanceObject() Object { return Object{"Balance", n.Namespace, n.Name} }
 
-// ObjectAs returns the reference to the Balance of that name, or to the Service.
 func (n ServiceName) ObjectAs(isBalance bool) Object {
 	if isBalance {
 		return n.BalanceObject()
@@ -66,7 +62,6 @@ var SchedulerNames = []string{"round-robin", "random", "source-hash", "maglev", 
 
 func (s Scheduler) String() string { return nameOf(s, RoundRobin, SchedulerNames, "default") }
 
-// ParseScheduler parses the name of a scheduler.
 func ParseScheduler(name string) (Scheduler, error) {
 	return parseName("scheduler", name, SchedulerNames, RoundRobin)
 }
@@ -114,7 +109,6 @@ func (s *Service) Object() Object {
 	return s.Name.Object()
 }
 
-// Words are the words for the Service.
 func (s *Service) Words() words.Vocabulary { return words.Of(s.Balance) }
 
 // ClientAddresses is whether endpoints see the addresses of clients.
@@ -172,7 +166,6 @@ type ServicePort struct {
 	NodePort uint16 // zero: none (1.21)
 }
 
-// ClusterIP returns the Service's ClusterIP of family f.
 func (s *Service) ClusterIP(f Family) (netip.Addr, bool) { return firstIn(f, s.ClusterIPs) }
 
 // primaryAddresses are the addresses that determine the families of the Service: the

@@ -25,7 +25,6 @@ type Attributes struct {
 // Read returns the attributes in b. It sets err if they are malformed.
 func Read(b []byte, err *error) Attributes { return Attributes{rest: b, err: err} }
 
-// ReadMessage returns the attributes of a netfilter message.
 func ReadMessage(message []byte, err *error) Attributes {
 	if len(message) < HeaderLength {
 		*err = fmt.Errorf("decode message: %d bytes are too short", len(message))
@@ -36,7 +35,6 @@ func ReadMessage(message []byte, err *error) Attributes {
 
 var errLength = errors.New("decode attribute: its length is wrong")
 
-// Next advances to the next attribute, if there is one.
 func (a *Attributes) Next() bool {
 	if len(a.rest) == 0 || *a.err != nil {
 		return false

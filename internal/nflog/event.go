@@ -31,7 +31,6 @@ type Event struct {
 	malformed, malformedFlow error
 }
 
-// Client returns the client of the connection.
 func (e *Event) Client() netip.AddrPort {
 	switch {
 	case !e.Tracked || e.Flow.Client == e.Source.Addr():

@@ -172,7 +172,6 @@ const (
 	groupMask     = Class(1<<32 - 1<<groupBits)
 )
 
-// GroupOf returns the class of the group of a Service with some ports.
 func GroupOf(ports []model.ServicePort) Class {
 	p := slices.MinFunc(ports, func(a, b model.ServicePort) int {
 		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))

@@ -36,7 +36,6 @@ func DefaultLimit(t LimitType) Limit {
 // defaultBurst is the burst that nft does not print.
 const defaultBurst = 5
 
-// Text returns the limit as nft prints it.
 func (l Limit) Text() string {
 	switch r := l.Rate; {
 	case r.Amount == 0:
@@ -80,7 +79,6 @@ const unitShift = 30
 // MaxRate is the highest amount of a rate that a value can hold.
 const MaxRate = 1<<unitShift - 1
 
-// LimitValue returns the value of an element with a limit.
 func LimitValue(l Limit) Value {
 	if l.Rate.Amount == 0 {
 		return Value{Class: Class(l.Connections)}

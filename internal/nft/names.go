@@ -125,7 +125,6 @@ func FullSet(k model.LimitKind) string {
 	return ""
 }
 
-// AffinityMaps are the names of the maps of clients.
 var AffinityMaps = SetsWith(Bindings)
 
 // LocalPrefix is the name prefix of sets, maps and chains for clients outside of the

@@ -85,7 +85,6 @@ func (o Field) Loaded() Field {
 	return o
 }
 
-// GroupMask is the mask of [PacketGroup].
 func GroupMask() Class { return groupMask }
 
 // Any returns the field with the unspecified address in place of this address.

@@ -213,7 +213,6 @@ func FrontendKey(f model.Frontend) Key {
 	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
 }
 
-// EndpointKey returns the key of an endpoint behind a frontend.
 func EndpointKey(f model.Frontend, e netip.AddrPort) Key {
 	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: e.Addr(), Slot: uint32(e.Port())}
 }
@@ -223,7 +222,6 @@ func RangeKey(f model.Frontend) Key {
 	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Slot: uint32(f.Last)}
 }
 
-// ClassKey returns the key of a class.
 func ClassKey(c Class) Key { return Key{Slot: uint32(c)} }
 
 // Range in place of a prefix length marks an interval that is no prefix. We write
@@ -248,7 +246,6 @@ func (k Key) Frontend() model.Frontend {
 	return model.Frontend{Address: k.Address, Protocol: k.Protocol, Port: k.Port}
 }
 
-// FrontendID returns the identity of the frontend that a key of the set names.
 func (s *Set) FrontendID(k Key) model.FrontendID {
 	return model.FrontendID{Address: k.Address, Protocol: k.Protocol, Port: k.Port, Range: s.HasRanges()}
 }
@@ -327,7 +324,6 @@ type Chain struct {
 	Rules    []Rule
 }
 
-// Type returns the type of a base chain.
 func (c *Chain) Type() string {
 	if c.Filter {
 		return "filter"

@@ -237,7 +237,6 @@ const (
 // Shapes are all of them, in the order in which packets pass them.
 var Shapes = [...]Shape{OfPort, OfNode, OfRange}
 
-// ShapeOf returns the shape of a frontend.
 func ShapeOf(f model.Frontend) Shape {
 	switch {
 	case f.IsRange():
@@ -250,7 +249,6 @@ func ShapeOf(f model.Frontend) Shape {
 
 func (s Shape) namePrefix() string { return [...]string{"", "node-", "range-"}[s] }
 
-// Chain returns the name of a chain.
 func (s Shape) Chain(name string) string { return s.namePrefix() + name }
 
 // InSets returns the shape of the sets that have the frontends: the elements of NodePorts
@@ -265,7 +263,6 @@ func (s Shape) InSets() Shape {
 // Set returns the name of a set that has the frontends.
 func (s Shape) Set(name string) string { return SetID{name, s.InSets()}.String() }
 
-// SetFor returns the name of a set for the shape of a frontend.
 func SetFor(f model.Frontend, set string) string { return ShapeOf(f).Set(set) }
 
 // SetID is the identity of a set. It is comparable.

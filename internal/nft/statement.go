@@ -292,7 +292,6 @@ type Redirect struct{ Port uint16 }
 
 func (s Redirect) Text(model.Family) string { return fmt.Sprintf("redirect to :%d", s.Port) }
 
-// Action is the kind of a verdict.
 type Action uint8
 
 const (
@@ -329,7 +328,6 @@ type Foreign struct{ Description string }
 
 func (s Foreign) Text(model.Family) string { return "# not ours: " + s.Description }
 
-// Text returns the rule as nft prints it.
 func (r Rule) Text(f model.Family) string {
 	texts := make([]string, len(r))
 	for i, s := range r {

@@ -87,7 +87,6 @@ func (s *Set) flagKeywords() []string {
 	return nil
 }
 
-// Keyword returns "set" or "map".
 func (s *Set) Keyword() string {
 	if len(s.Data) > 0 {
 		return "map"

@@ -26,10 +26,8 @@ type Plan struct {
 	Idle     int            // chains of unused lanes that stay, and that Changes leaves out
 }
 
-// Empty reports whether there is nothing to do.
 func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
 
-// Verb is the kind of a change.
 type Verb uint8
 
 const (
@@ -103,7 +101,6 @@ func (p *Plan) ServicePort(c *Change) string {
 	return ""
 }
 
-// Kind names the kind of object that changes.
 func (c Change) Kind() string {
 	switch {
 	case c.Old != nil || c.New != nil:

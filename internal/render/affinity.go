@@ -99,7 +99,6 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 	}})
 }
 
-// noteArrival notes a connection.
 var noteArrival = nft.Note(nft.ArrivalsMap, nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, arrivalTime)
 
 // recallChain returns the chain that notes a connection, and translates it to the endpoint to

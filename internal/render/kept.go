@@ -209,7 +209,6 @@ func (c *composer) keepElement(k *KeptFrontend, e KeptElement) {
 	}
 }
 
-// keptValue returns the value of a frontend that is kept.
 func (c *composer) keptValue(k *KeptFrontend, s *KeptShare, outside bool) nft.Value {
 	own := share{verdict: s.Verdict, relayed: s.Relayed, scheduler: s.Slots.Scheduler,
 		slots: placement.Span{First: int(s.Slots.First), Count: int(s.Slots.Count)}}

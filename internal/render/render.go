@@ -56,7 +56,6 @@ type part struct {
 	reserved []nft.Element // memory for the elements of several sets
 }
 
-// contents are the elements of sets.
 type contents []setContents
 
 type setContents struct {

@@ -18,7 +18,6 @@ import (
 // A ClusterIP serves no NodePorts even if an interface of the node has it, because its
 // undefined ports are refused (4.23).
 
-// Names of chains of all shapes.
 const (
 	preroutingChain  = "prerouting"
 	outputChain      = "output"

@@ -54,7 +54,6 @@ type declaration struct {
 	sets    []nft.Set
 }
 
-// laneState is a lane in the rules.
 type laneState struct {
 	use       laneUse
 	frontends int32

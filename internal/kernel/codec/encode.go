@@ -36,7 +36,6 @@ type Size struct {
 	Bytes    int // without the message headers
 }
 
-// Size returns the size of the transaction.
 func (t *Transaction) Size() Size {
 	s := Size{Messages: len(t.Messages)}
 	for _, m := range t.Messages {
@@ -69,7 +68,6 @@ func (t *Transaction) String() string {
 // logged.
 func (t *Transaction) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// String describes what the message does.
 func (m *Message) String() string {
 	if m.Object != "" {
 		return m.Object
@@ -99,7 +97,6 @@ type part struct {
 	Element *nft.Element
 }
 
-// Encode returns the transaction for a plan.
 func Encode(p *plan.Plan) (*Transaction, error) { return EncodeAgain(p, nil) }
 
 // EncodeAgain is like [Encode], in the memory of a transaction that is no longer in use.
