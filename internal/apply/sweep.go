@@ -176,37 +176,24 @@ func (a *Applier) keepBindings(p *plan.Plan, want *nft.Ruleset) {
 	}
 }
 
-func keptBindings(t *nft.Table, before *nft.Set) []plan.Change {
-	after := t.Set(before.Name)
-	switch {
-	case after == nil || !after.Dynamic:
+// keptBindings returns the bindings that stay. One to a server that has left leads nowhere where clients are
+// bound together, and stays.
+func keptBindings(t *nft.Table, before *nft.Set) (out []plan.Change) {
+	after, endpoints := t.Set(before.Name), nft.EndpointsOf(before.Name)
+	if after == nil || !after.Dynamic {
 		return nil
-	case after.Name == nft.SharedAffinityMap:
-		return keptGroups(t, before, after)
 	}
-	valid, endpoints := make(departed), nft.EndpointsOf(before.Name)
+	valid, groups := make(departed), t.GroupTimeouts()
 	for _, e := range t.Set(endpoints).Elements {
 		valid[departure{endpoints, e.Key}] = true
 	}
-	var out []plan.Change
 	for i := range before.Elements {
 		e := &before.Elements[i]
-		timeout, ok := t.AffinityTimeout(before.Name, e.Key.Frontend())
-		if ok && valid.leadsToDeparted(before.Name, e) && len(out) < int(after.Size) {
-			out = append(out, plan.Change{Verb: plan.Add, Family: t.Family, Set: after, New: e, Timeout: timeout})
+		timeout, ok := groups[nft.Key{Address: e.Key.Address, Slot: e.Key.Slot}]
+		if after.Name != nft.SharedAffinityMap {
+			timeout, ok = t.AffinityTimeout(before.Name, e.Key.Frontend())
+			ok = ok && valid.leadsToDeparted(before.Name, e)
 		}
-	}
-	return out
-}
-
-// keptGroups is the same for clients that are bound together: a binding to a server that has left
-// leads nowhere.
-func keptGroups(t *nft.Table, before, after *nft.Set) []plan.Change {
-	timeouts := t.GroupTimeouts()
-	var out []plan.Change
-	for i := range before.Elements {
-		e := &before.Elements[i]
-		timeout, ok := timeouts[nft.Key{Address: e.Key.Address, Slot: e.Key.Slot}]
 		if ok && len(out) < int(after.Size) {
 			out = append(out, plan.Change{Verb: plan.Add, Family: t.Family, Set: after, New: e, Timeout: timeout})
 		}

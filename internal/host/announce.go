@@ -22,15 +22,18 @@ const macLength = 6
 // Announce tells the neighbours on an interface that this machine has an address: with a gratuitous
 // ARP (RFC 5227), or an unsolicited neighbour advertisement (RFC 4861, 7.2.6). It needs CAP_NET_RAW.
 func (Neighbourhood) Announce(link string, a netip.Addr) error {
-	if a.Is4() {
-		return sendFrame(link, a, arpAnnouncement)
+	if a.Is4() { // a request for itself, which all neighbours learn from
+		return sendFrame(link, a, func(mac net.HardwareAddr, a netip.Addr) []byte { return arpRequest(mac, a.AsSlice(), a) })
 	}
 	return sendFrame(link, a, neighbourAdvertisement)
 }
 
 // Probe asks the neighbours on an interface whether one of them has an IPv4 address (RFC 5227,
 // 2.1.1). [Neighbourhood.Listen] has their answers. It needs CAP_NET_RAW.
-func (Neighbourhood) Probe(link string, a netip.Addr) error { return sendFrame(link, a, arpProbe) }
+func (Neighbourhood) Probe(link string, a netip.Addr) error {
+	noSender := make([]byte, net.IPv4len) // so that neighbours learn nothing from it
+	return sendFrame(link, a, func(mac net.HardwareAddr, a netip.Addr) []byte { return arpRequest(mac, noSender, a) })
+}
 
 func sendFrame(link string, a netip.Addr, frame func(net.HardwareAddr, netip.Addr) []byte) error {
 	l, err := net.InterfaceByName(link)
@@ -43,16 +46,6 @@ func sendFrame(link string, a netip.Addr, frame func(net.HardwareAddr, netip.Add
 	}
 	err = unix.Sendto(fd, frame(l.HardwareAddr, a), 0, &unix.SockaddrLinklayer{Ifindex: l.Index, Halen: macLength})
 	return errors.Join(err, unix.Close(fd))
-}
-
-// arpAnnouncement returns a request of an address for itself, which all neighbours learn from.
-func arpAnnouncement(mac net.HardwareAddr, a netip.Addr) []byte {
-	return arpRequest(mac, a.AsSlice(), a)
-}
-
-// arpProbe returns a request that names no sender, so that neighbours learn nothing from it.
-func arpProbe(mac net.HardwareAddr, a netip.Addr) []byte {
-	return arpRequest(mac, make([]byte, net.IPv4len), a)
 }
 
 func arpRequest(mac net.HardwareAddr, sender []byte, target netip.Addr) []byte {

@@ -162,12 +162,12 @@ func TestClaims(t *testing.T) {
 // TestParseClaims: what is no claim is none, however short.
 func TestParseClaims(t *testing.T) {
 	mac, a := net.HardwareAddr{2, 0, 0, 0, 0, 1}, netip.MustParseAddr("203.0.113.10")
-	for _, frame := range [][]byte{nil, arpAnnouncement(mac, a)[:41], append(arpAnnouncement(mac, a)[:15:15], make([]byte, 40)...)} {
+	for _, frame := range [][]byte{nil, arpRequest(mac, a.AsSlice(), a)[:41], append(arpRequest(mac, a.AsSlice(), a)[:15:15], make([]byte, 40)...)} {
 		if c, ok := parseARP(frame); ok {
 			t.Errorf("%x: %+v", frame, c)
 		}
 	}
-	if c, ok := parseARP(arpProbe(mac, a)); !ok || !c.Probe || c.Address != a || !slices.Equal(c.MAC, mac) {
+	if c, ok := parseARP(arpRequest(mac, make([]byte, 4), a)); !ok || !c.Probe || c.Address != a || !slices.Equal(c.MAC, mac) {
 		t.Errorf("a probe: %+v, %v", c, ok)
 	}
 	if c, ok := parseAdvertisement(neighbourAdvertisement(mac, netip.MustParseAddr("2001:db8::1"))[:77]); ok {

@@ -56,16 +56,20 @@ func (p Process) OfThread() Process {
 	if err != nil {
 		return p
 	}
-	for line := range strings.Lines(string(status)) {
-		group, ok := strings.CutPrefix(line, "Tgid:")
-		if !ok {
-			continue
-		}
-		if pid, err := strconv.Atoi(strings.TrimSpace(group)); err == nil && pid != p.PID {
-			p = Process{PID: pid, Name: cmp.Or(commandOf(pid), p.Name)} // it may have ended since
-		}
+	if pid, err := strconv.Atoi(statusField(string(status), "Tgid")); err == nil && pid != p.PID {
+		p = Process{PID: pid, Name: cmp.Or(commandOf(pid), p.Name)} // it may have ended since
 	}
 	return p
+}
+
+// statusField returns a field of /proc/PID/status, or nothing.
+func statusField(status, name string) string {
+	for line := range strings.Lines(status) {
+		if text, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(text)
+		}
+	}
+	return ""
 }
 
 func commandOf(pid int) string {
@@ -172,20 +176,11 @@ func (p Process) CheckControl() error {
 	if err := errors.Join(err, errOwn, errOther, errStatus); err != nil {
 		return fmt.Errorf("process %s cannot be identified: %w", p, err)
 	}
-	if own != other || !hasCapability(string(status), unix.CAP_NET_ADMIN) {
+	capabilities, err := strconv.ParseUint(statusField(string(status), "CapEff"), 16, 64)
+	if own != other || err != nil || capabilities>>unix.CAP_NET_ADMIN&1 == 0 {
 		return fmt.Errorf("process %s cannot change the rules here, so it is not nftproxy", p)
 	}
 	return nil
-}
-
-func hasCapability(status string, capability uint) bool {
-	for line := range strings.Lines(status) {
-		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			set, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
-			return err == nil && set>>capability&1 == 1
-		}
-	}
-	return false
 }
 
 func (p Process) procFile(name string) string { return fmt.Sprintf("/proc/%d/%s", p.PID, name) }

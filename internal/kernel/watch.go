@@ -150,7 +150,8 @@ func subscribeToEvents(nl *netlink.Conn, except uint32) error {
 	// each message about it. A datagram has messages of one transaction.
 	filter, err := bpf.Assemble([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 4}, // nlmsg_pid of linux/netlink.h
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: asLoaded(except), SkipFalse: 1},
+		// Filters load in network byte order.
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, except)), SkipFalse: 1},
 		bpf.RetConstant{Val: 0},
 		bpf.RetConstant{Val: 1<<32 - 1},
 	})
@@ -164,12 +165,6 @@ func subscribeToEvents(nl *netlink.Conn, except uint32) error {
 		return fmt.Errorf("join group: %w", err)
 	}
 	return nil
-}
-
-// asLoaded returns the value that a filter loads for a number in host byte order:
-// filters load in network byte order.
-func asLoaded(v uint32) uint32 {
-	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, v))
 }
 
 // Close ends the watch, and makes Next return.

@@ -274,10 +274,6 @@ func (m *moves) phaseOfElement(c *Change) phase {
 // lingers reports whether packets to an address reach its last range until other frontends are there: one
 // of them may have a port of the range. They may be NodePorts that several addresses of the node serve.
 func (m *moves) lingers(a netip.Addr) bool {
-	unspecified := netip.IPv6Unspecified()
-	if a.Is4() {
-		unspecified = netip.IPv4Unspecified()
-	}
-	own, node := m.at[a], m.at[unspecified]
+	own, node := m.at[a], m.at[model.Wildcard(model.FamilyOf(a))]
 	return !m.atOnce && (own.begins || node.begins) && !own.ends && !node.ends
 }

@@ -35,8 +35,6 @@ type laneUse struct {
 	sources  sourcesUse   // the same for one that masquerades
 }
 
-func (u laneUse) withoutBinding() laneUse { return laneUse{lane: u.lane} }
-
 func (u laneUse) compare(o laneUse) int {
 	return cmp.Or(model.CompareBool(u.relays, o.relays), compareSources(u.sources, o.sources), u.limits.compare(o.limits), cmp.Compare(u.binds.Class(), o.binds.Class()), cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
 }

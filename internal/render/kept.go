@@ -144,10 +144,7 @@ func (c *Claims) Add(f model.Frontend, kind model.Kind) {
 
 // Has reports whether a frontend is one of them, or a range that overlaps one.
 func (c *Claims) Has(f model.Frontend, kind model.Kind) bool {
-	overlaps := func(o model.Frontend) bool {
-		return f.IsRange() && f.Protocol == o.Protocol && f.Port <= o.Last && o.Port <= f.Last
-	}
-	return c.single[onAllAddresses(f, kind)] || slices.ContainsFunc(c.ranges[f.Address], overlaps)
+	return c.single[onAllAddresses(f, kind)] || f.IsRange() && slices.ContainsFunc(c.ranges[f.Address], f.Overlaps)
 }
 
 func contestedChanges(r *model.Routing, kept []KeptFrontend) (out []model.RouteChange) {

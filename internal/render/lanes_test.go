@@ -52,8 +52,8 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 			if u.lane.shape = nft.Shapes[count%2]; bindings == nft.SharedAffinityMap {
 				u.lane.shape = nft.OfPort // a Balance has no NodePort
 			}
-			if !nft.IsLane(u.laneChain(model.Observe{}).Rules) || !nft.IsLane(u.withoutBinding().laneChain(model.Observe{}).Rules) {
-				t.Errorf("%s and %s are not recognised as lanes", u.chainName(), u.withoutBinding().chainName())
+			if !nft.IsLane(u.laneChain(model.Observe{}).Rules) || !nft.IsLane((laneUse{lane: u.lane}).laneChain(model.Observe{}).Rules) {
+				t.Errorf("%s and %s are not recognised as lanes", u.chainName(), laneUse{lane: u.lane}.chainName())
 			}
 			for _, r := range u.laneChain(model.Observe{}).Rules {
 				if d, ok := r[len(r)-1].(nft.DNAT); ok {

@@ -252,17 +252,12 @@ func (c *change) endChange() nft.Delta {
 }
 
 func ofFamily(changes []model.RouteChange, f model.Family) []model.RouteChange {
-	isOther := func(c model.RouteChange) bool { return model.FamilyOf(c.Frontend.Address) != f }
-	others := 0
-	for i := range changes {
-		if isOther(changes[i]) {
-			others++
-		}
-	}
-	switch others {
-	case 0:
+	isOwn := func(c model.RouteChange) bool { return model.FamilyOf(c.Frontend.Address) == f }
+	isOther := func(c model.RouteChange) bool { return !isOwn(c) }
+	switch {
+	case !slices.ContainsFunc(changes, isOther):
 		return changes
-	case len(changes):
+	case !slices.ContainsFunc(changes, isOwn):
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(changes), isOther)

@@ -116,7 +116,7 @@ func (t *table) count(f *fragment, n int32, u *tableChange) {
 	for _, l := range f.lanes {
 		t.countLane(l, n, u)
 		if l.bindings != "" {
-			t.countLane(l.withoutBinding(), n, u)
+			t.countLane(laneUse{lane: l.lane}, n, u)
 		}
 	}
 	if len(f.options) > 0 && u.exists && u.options == nil {

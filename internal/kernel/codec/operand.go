@@ -187,9 +187,6 @@ func (s *symbolic) decodeMeta(e *expr.Meta) error {
 	return nil
 }
 
-// registerBehind returns the register for the input of a hash, behind that of its result.
-func registerBehind(i int) int { return i/4*4 + 4 }
-
 // slotExpressions returns the expressions that compute the number of a slot into the i-th
 // register.
 func slotExpressions(s nft.Slots, f model.Family, i int) []expr.Any {
@@ -203,7 +200,7 @@ func slotExpressions(s nft.Slots, f model.Family, i int) []expr.Any {
 	}
 	// [ payload load 4b @ network header + 12 => reg 2 ]
 	// [ hash reg 1 = jhash(reg 2, 4, 0x6e667478) % mod 3 offset 1 ]
-	input := registerBehind(i)
+	input := i/4*4 + 4 // behind the register of the result
 	return append(loadKey(key, f, input), &expr.Hash{
 		SourceRegister: registerNumber(input), DestRegister: registerNumber(i), Length: keyLength(key, f),
 		Modulus: s.Count, Seed: seed, Offset: s.First, Type: expr.HashTypeJenkins,
