@@ -126,7 +126,7 @@ func (c *Cleaner) Run(ctx context.Context) {
 func (c *Cleaner) takeEcho(change *model.RouteChange) {
 	if i := c.scopeOf(change.Frontend); i >= 0 && change.AnswersDiffer() {
 		fs, at := c.known[i], netip.AddrPortFrom(change.Frontend.Address, 0)
-		fs.serving[at], fs.gone[at] = nil, struct{}{}
+		fs.known[at], fs.gone[at] = kept{}, struct{}{}
 		fs.markChanged()
 	}
 }

@@ -322,8 +322,8 @@ func TestFrontendsShareEndpoints(t *testing.T) {
 	} {
 		c := newCleaner(&broken{}, &bytes.Buffer{}, Config{})
 		take(c)
-		fs := c.known[0].serving
-		first, second := fs[addrPort("10.96.0.1:80")], fs[addrPort("10.96.0.2:80")]
+		fs := c.known[0].known
+		first, second := fs[addrPort("10.96.0.1:80")].serving, fs[addrPort("10.96.0.2:80")].serving
 		if !slices.Equal(first, want) || &first[0] != &second[0] {
 			t.Errorf("%s: endpoints %v and %v, want one list for both", name, first, second)
 		}

@@ -19,14 +19,10 @@ type scope struct {
 type frontends struct {
 	scope
 	// ending reports that established TCP connections to endpoints that are gone end,
-	// except through the frontends in differing; otherwise only through these.
-	ending    bool
-	differing map[netip.AddrPort]struct{}
-	// serving has the endpoints that may keep their flows, sorted, by frontend.
-	serving map[netip.AddrPort][]netip.AddrPort
-	// clients are those that may connect to the frontends of Services that list them.
-	clients map[netip.AddrPort]*model.Sources
-	// gone are the former frontends, without endpoints, until a cleanup has deleted
+	// except through the frontends that differ; otherwise only through these.
+	ending bool
+	known  map[netip.AddrPort]kept
+	// gone are the former ones of known, without endpoints, until a cleanup has deleted
 	// their flows.
 	gone map[netip.AddrPort]struct{}
 	// nodePorts are the addresses that serve frontends with the unspecified address;
@@ -40,7 +36,7 @@ type frontends struct {
 
 func newFrontends(s scope, ending bool) *frontends {
 	return &frontends{
-		scope: s, ending: ending, differing: make(map[netip.AddrPort]struct{}), serving: make(map[netip.AddrPort][]netip.AddrPort), clients: make(map[netip.AddrPort]*model.Sources), gone: make(map[netip.AddrPort]struct{}),
+		scope: s, ending: ending, known: make(map[netip.AddrPort]kept), gone: make(map[netip.AddrPort]struct{}),
 		nodePorts: make(map[netip.Addr]struct{}), left: make(map[netip.Addr]struct{}),
 		ranges: make(map[netip.Addr]portRanges), goneRanges: make(map[netip.Addr]portRanges),
 	}
@@ -60,37 +56,19 @@ func (k kept) equal(o kept) bool {
 	return slices.Equal(k.serving, o.serving) && k.clients.Equal(o.clients) && k.differs == o.differs
 }
 
-func (fs *frontends) keptAt(f netip.AddrPort) (k kept, known bool) {
-	k.serving, known = fs.serving[f]
-	_, k.differs = fs.differing[f]
-	k.clients = fs.clients[f]
-	return k, known
-}
-
 func (fs *frontends) set(f netip.AddrPort, now kept) {
-	if before, known := fs.keptAt(f); !known || !before.equal(now) {
+	if before, known := fs.known[f]; !known || !before.equal(now) {
 		fs.markChanged()
 	}
-	fs.serving[f] = now.serving
-	if fs.clients[f] = now.clients; now.clients == nil {
-		delete(fs.clients, f)
-	}
-	if fs.differing[f] = struct{}{}; !now.differs {
-		delete(fs.differing, f)
-	}
+	fs.known[f] = now
 	delete(fs.gone, f)
 }
 
 // remove forgets a frontend. If it has gone, its established TCP connections may end;
 // otherwise its Service keeps them now.
 func (fs *frontends) remove(f netip.AddrPort, gone bool) {
-	if _, known := fs.serving[f]; known {
-		if !gone {
-			delete(fs.differing, f)
-		}
-		fs.serving[f] = nil
-		delete(fs.clients, f)
-		fs.gone[f] = struct{}{}
+	if before, known := fs.known[f]; known {
+		fs.known[f], fs.gone[f] = kept{differs: gone && before.differs}, struct{}{}
 		fs.markChanged()
 	}
 }
@@ -119,7 +97,7 @@ func (fs *frontends) setNodePorts(addresses []netip.Addr) {
 	if !moved {
 		return
 	}
-	for f := range fs.serving {
+	for f := range fs.known {
 		if f.Addr().IsUnspecified() {
 			fs.markChanged()
 			return
@@ -130,8 +108,7 @@ func (fs *frontends) setNodePorts(addresses []netip.Addr) {
 
 func (fs *frontends) forgetFormer() {
 	for f := range fs.gone {
-		delete(fs.serving, f)
-		delete(fs.differing, f)
+		delete(fs.known, f)
 	}
 	fs.gone = make(map[netip.AddrPort]struct{}) // clear would keep its size
 	fs.left = make(map[netip.Addr]struct{})
@@ -148,7 +125,7 @@ func (fs *frontends) serve(dialled netip.AddrPort) (k kept, ours bool) {
 		if f == onNode && !served && !left {
 			break
 		}
-		at, known := fs.keptAt(f)
+		at, known := fs.known[f]
 		if _, gone := fs.gone[f]; known && !gone && (f == dialled || served) {
 			return at, true
 		}
@@ -170,8 +147,7 @@ func (fs *frontends) closesEstablished(f model.Frontend) bool {
 		r := fs.ranges[f.Address].findRange(f.Port)
 		return (r != nil && r.differs) != fs.ending
 	}
-	_, differs := fs.differing[netip.AddrPortFrom(f.Address, f.Port)]
-	return differs != fs.ending
+	return fs.known[netip.AddrPortFrom(f.Address, f.Port)].differs != fs.ending
 }
 
 // isStale reports whether a flow goes through a frontend to an address that does not

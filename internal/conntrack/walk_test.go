@@ -327,13 +327,17 @@ func walk(t *testing.T, seed uint64, config Config) {
 			t.Fatalf("step %d: with changes and with all routes, cleaners know different frontends", step)
 		}
 		for _, fs := range change.known {
-			present := maps.Clone(fs.serving)
-			maps.DeleteFunc(present, func(f netip.AddrPort, _ []netip.AddrPort) bool { _, gone := fs.gone[f]; return gone })
+			present := make(map[netip.AddrPort][]netip.AddrPort)
+			for f, k := range fs.known {
+				if _, gone := fs.gone[f]; !gone {
+					present[f] = k.serving
+				}
+			}
 			if want := town.rangesIn(fs.scope, config.TCP); !reflect.DeepEqual(fs.ranges, want) {
 				t.Fatalf("step %d: %+v: known ranges are %v, want %v", step, fs.scope, fs.ranges, want)
 			}
 			if want := town.in(fs.scope, config.TCP); !reflect.DeepEqual(present, want) {
-				t.Fatalf("step %d: %+v: known is %v, want %v", step, fs.scope, present, want)
+				t.Fatalf("step %d: %+v: frontends are %v, want %v", step, fs.scope, present, want)
 			}
 		}
 	}
@@ -346,7 +350,7 @@ func walk(t *testing.T, seed uint64, config Config) {
 func everything(c *Cleaner, routes []model.Route, nodePorts []netip.Addr) {
 	all := changes(nil, routes)
 	for _, fs := range c.known {
-		for at := range fs.serving {
+		for at := range fs.known {
 			f := model.Frontend{Address: at.Addr(), Protocol: fs.protocol, Port: at.Port()}
 			if !slices.ContainsFunc(routes, func(r model.Route) bool { return r.Frontend == f }) {
 				all = append(all, model.RouteChange{Frontend: f})
