@@ -86,36 +86,28 @@ func (r *record) intend(p place) error {
 }
 
 // write makes the record have these addresses, and whether they are marked.
-func (r *record) write(all map[place]bool) error {
-	if maps.Equal(all, r.known) {
-		return nil
-	}
-	if err := r.replace(all); err != nil {
-		return err
-	}
-	r.known = all
-	return nil
-}
-
-func (r *record) replace(all map[place]bool) error {
+func (r *record) write(all map[place]bool) (err error) {
 	switch {
-	case r.path == "":
+	case maps.Equal(all, r.known):
 		return nil
+	case r.path == "":
 	case len(all) == 0:
-		return atomicfile.Remove(r.path)
+		err = atomicfile.Remove(r.path)
+	default:
+		var list []entry
+		for p, marked := range all {
+			list = append(list, entry{p, marked})
+		}
+		slices.SortFunc(list, func(a, b entry) int {
+			return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.Address.Compare(b.Address))
+		})
+		data, _ := json.Marshal(list) // these types cannot fail
+		err = atomicfile.Write(r.path, data, filePermissions)
 	}
-	list := make([]entry, 0, len(all))
-	for p, marked := range all {
-		list = append(list, entry{p, marked})
+	if err == nil {
+		r.known = all
 	}
-	slices.SortFunc(list, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.Address.Compare(b.Address))
-	})
-	data, err := json.Marshal(list)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(r.path, data, filePermissions)
+	return err
 }
 
 // RemoveAddresses removes all addresses that a process of nftproxy has left, also from the record, and
