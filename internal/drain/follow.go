@@ -224,13 +224,6 @@ func (f *Follower) setChanges(name model.ServiceName, all []Change) {
 	f.content.Changes = f.content.Changes.replaced(name, all)
 }
 
-// Counts returns the number of entries in force, and whether the file can be used.
-func (f *Follower) Counts() (entries int, usable bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.content.Drained), f.problem == nil
-}
-
 func (f *Follower) File() File { return f.file }
 
 // Problem returns why the file cannot be used; nil: it can.

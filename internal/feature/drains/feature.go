@@ -81,12 +81,9 @@ func (d drains) Notes() (out []model.Notice) {
 }
 
 func (d drains) Collectors() []prometheus.Collector {
-	drained := scraped.Gauge("nftproxy_drained_endpoints", "Endpoints that the operator drains on this machine.")
-	usable := scraped.Gauge("nftproxy_drain_file_usable", "1 if the list of drained endpoints can be used, else 0; its last list stays in force, if one is known.")
-	return []prometheus.Collector{scraped.New(func(out scraped.Values) error {
-		entries, is := d.Counts()
-		out.Add(drained, float64(entries))
-		out.Add(usable, scraped.Yes(is))
-		return nil
-	}, drained, usable)}
+	return []prometheus.Collector{
+		feature.Gauge("nftproxy_drained_endpoints", "Endpoints that the operator drains on this machine.", func() float64 { return float64(len(d.List())) }),
+		feature.Gauge("nftproxy_drain_file_usable", "1 if the list of drained endpoints can be used, else 0; its last list stays in force, if one is known.",
+			func() float64 { return scraped.Yes(d.Problem() == nil) }),
+	}
 }
