@@ -11,8 +11,10 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/metrics/scraped"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/traffic"
@@ -148,4 +150,79 @@ func (o *observer) Collectors() (out []prometheus.Collector) {
 		out = append(out, newSampleCollector(samples.Totals))
 	}
 	return out
+}
+
+const failureTime = 5 * time.Second
+
+// followFailures writes events about endpoints that fail sampled connections, until ctx ends.
+func (o *observer) followFailures(ctx context.Context) {
+	tick := time.NewTicker(failureTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			o.node.Events.Failures(failureEvents(o.samples.Failures(now), o.describer()))
+		}
+	}
+}
+
+// describer returns the function that makes problems of failures. It looks for the filters of a family once.
+func (o *observer) describer() func(*traffic.Failure) model.Notice {
+	serving := o.node.Serving()
+	found := make(map[model.Family][]string)
+	filters := func(f model.Family) []string {
+		if _, known := found[f]; !known {
+			found[f] = serving.Filters(f)
+		}
+		return found[f]
+	}
+	return func(f *traffic.Failure) model.Notice { return f.Notice(serving, filters) }
+}
+
+// failureEvents returns what failures mean for each Service.
+func failureEvents(all []traffic.Failure, describe func(*traffic.Failure) model.Notice) map[events.Failure]string {
+	out := make(map[events.Failure]string, len(all))
+	for i := range all {
+		p := describe(&all[i])
+		for _, port := range all[i].Ports {
+			f := events.Failure{Service: port.Service, Reason: string(p.Reason)}
+			if out[f] == "" { // the status has the others
+				out[f] = p.Message
+			}
+		}
+	}
+	return out
+}
+
+// newCollector exports what was read of the log of the rules.
+func newCollector(state func() traffic.State) prometheus.Collector {
+	events := scraped.Counter("nftproxy_observe_events_total", "Messages of the rules about refused connections that were read, which are samples, by reason.", "reason")
+	lost := scraped.Counter("nftproxy_observe_lost_total", "Messages of the rules about refused connections that the kernel has dropped because they were not read fast enough.")
+	up := scraped.Gauge("nftproxy_observe_up", "1 if messages of the rules about refused connections are read, else 0; the status says why not.")
+	return scraped.New(func(out scraped.Values) error {
+		now := state()
+		out.Add(up, scraped.Yes(now.Err == nil))
+		out.Add(lost, float64(now.Lost))
+		for reason, n := range now.Events {
+			out.Add(events, float64(n), reason)
+		}
+		return nil
+	}, events, lost, up)
+}
+
+// newSampleCollector exports how many samples of connections endpoints have answered.
+func newSampleCollector(totals func() []traffic.SampleTotal) prometheus.Collector {
+	sampled := scraped.Counter("nftproxy_sampled_connections_total",
+		"Samples of TCP connections to a Service, by what their endpoint did within two seconds: answered, refused or unanswered; dropped were lost on the machine.",
+		"namespace", "service", "outcome")
+	return scraped.New(func(out scraped.Values) error {
+		for _, t := range totals() {
+			for o, n := range t.Outcomes {
+				out.Add(sampled, float64(n), t.Service.Namespace, t.Service.Name, conntrack.Outcome(o).String())
+			}
+		}
+		return nil
+	}, sampled)
 }

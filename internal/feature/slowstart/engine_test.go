@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,12 +151,15 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e := new(Engine)
 		current := state(9*time.Second, "1")
+		var mu sync.Mutex // guards the next ones
 		var seen []string
 		begin := time.Now()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			e.Run(ctx, func(names ...model.ServiceName) {
+				mu.Lock()
+				defer mu.Unlock()
 				for _, name := range names {
 					seen = append(seen, fmt.Sprintf("%s %s", time.Since(begin), parts(e.Edit(name, current))))
 				}
