@@ -22,6 +22,9 @@ import (
 // the messages of each transaction, all or none, and keeps what a process reads back beside that.
 type Tables struct {
 	Owners bool // this kernel has tables that outlive their owner
+	// Strict refuses messages about things that are not there, which no process should send. It takes a copy for each
+	// transaction; without it, such a message is a failure.
+	Strict bool
 
 	// Seen, if set, is called for each transaction of a process that was carried out.
 	Seen func(*plan.Plan)
@@ -254,15 +257,74 @@ func (c *Conn) mayChange(p *plan.Plan) error {
 	return nil
 }
 
+// isDone reports whether a change is no error for the kernel although there is nothing to do: an element or a set that is
+// there already, and an interval to delete that is not.
+func isDone(r *nft.Ruleset, c *plan.Change) bool {
+	t := r.Table(c.Family)
+	if t == nil || c.Set == nil || t.Set(c.Set.Name) == nil {
+		return false
+	}
+	s := t.Set(c.Set.Name)
+	if c.Kind() != "element" {
+		return c.Verb == plan.Add && s.Same(c.Set)
+	}
+	switch {
+	case c.Old == nil:
+		there := find(s, c.New)
+		return there != nil && there.Value == c.New.Value
+	case c.New == nil:
+		return s.Interval && find(s, c.Old) == nil
+	}
+	return false
+}
+
+// find returns the element of a set with the key of another one; nil: there is none.
+func find(s *nft.Set, e *nft.Element) *nft.Element {
+	i, found := slices.BinarySearchFunc(s.Elements, e.Key, func(e nft.Element, k nft.Key) int { return e.Key.Compare(k) })
+	if !found {
+		return nil
+	}
+	return &s.Elements[i]
+}
+
+// asHeld returns the deletion of an element as the kernel has it, which looks for the key alone.
+func asHeld(r *nft.Ruleset, c *plan.Change) (held *plan.Change, differs bool) {
+	t := r.Table(c.Family)
+	if t == nil || c.Kind() != "element" || c.Old == nil || t.Set(c.Set.Name) == nil {
+		return c, false
+	}
+	there := find(t.Set(c.Set.Name), c.Old)
+	if there == nil || *there == *c.Old {
+		return c, false
+	}
+	out, copied := *c, *there
+	out.Old = &copied
+	return &out, true
+}
+
 // carryOut carries out a transaction, or nothing of it.
 func (t *Tables) carryOut(p *plan.Plan) error {
 	next := workload.Clone(&t.current)
 	for i := range p.Changes {
-		if err := workload.CarryOut(next, &p.Changes[i]); err != nil {
+		if c := &p.Changes[i]; isDone(next, c) {
+			continue
+		}
+		c, differs := asHeld(next, &p.Changes[i])
+		if differs && !t.expected && t.broken == nil {
+			t.broken = fmt.Errorf("the process did not know what the kernel holds: %s", p.Changes[i].Text())
+		}
+		if err := workload.CarryOut(next, c); err != nil {
 			return &kernel.CommitError{Object: p.Changes[i].Text(), Err: refusal{err}}
 		}
 	}
-	if err := codec.CarryOutPhase(p, &t.rules); err != nil && t.broken == nil {
+	var before *bytecode.Ruleset
+	if t.Strict {
+		before = t.rules.Clone()
+	}
+	if err := codec.CarryOutPhase(p, &t.rules); t.Strict && err != nil {
+		t.rules = *before
+		return &kernel.CommitError{Object: "message", Err: refusal{err}}
+	} else if err != nil && t.broken == nil {
 		t.broken = fmt.Errorf("messages of a transaction cannot be carried out: %w", err)
 	}
 	t.current = *next

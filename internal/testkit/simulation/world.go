@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -95,7 +96,9 @@ func (w *world) configure(seed uint64) settings {
 func (w *world) move(seed uint64, before []netip.Addr) (now, changed []netip.Addr) {
 	w.Reseed(seed)
 	w.Move()
-	now = w.Config.InterfaceAddresses
+	now = slices.Clone(w.Config.InterfaceAddresses)
+	slices.SortFunc(now, netip.Addr.Compare) // as they are listed
+	now = slices.Compact(now)
 	seen := make(map[netip.Addr]int)
 	for _, a := range before {
 		seen[a] |= 1

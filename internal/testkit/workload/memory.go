@@ -53,6 +53,9 @@ func CarryOut(r *nft.Ruleset, c *plan.Change) error {
 
 func carryOutElement(t *nft.Table, c *plan.Change) error {
 	s := t.Set(c.Set.Name)
+	if s == nil {
+		return fmt.Errorf("%s: no such set", c.Text())
+	}
 	find := func(k nft.Key) (int, bool) {
 		return slices.BinarySearchFunc(s.Elements, k, func(e nft.Element, k nft.Key) int { return e.Key.Compare(k) })
 	}
