@@ -197,18 +197,40 @@ func (f *Reader) tryChanges(all, changes []*isolated) (left []*isolated) {
 			u.problems = nil
 		}
 	}
+	own := make(map[string]manifest.Errors)
+	for _, p := range problems {
+		own[p.File] = append(own[p.File], p)
+	}
+	var bad, rest []*isolated
+	for _, u := range changes {
+		if len(own[u.name]) > 0 {
+			bad = append(bad, u)
+		} else {
+			rest = append(rest, u)
+		}
+	}
 	switch half := len(changes) / 2; {
 	case len(problems) == 0:
 		return nil
-	case half > 0:
+	case half > 0 && len(bad) > 0 && len(rest) > 0:
+		return append(f.tryChanges(all, rest), f.tryChanges(all, bad)...)
+	case half > 0 && len(bad) <= maxTried:
 		return append(f.tryChanges(all, changes[:half]), f.tryChanges(all, changes[half:])...)
+	case half == 0:
+		changes[0].problems = changes[0].explain(own[changes[0].name], broken)
+		return changes
 	}
-	changes[0].problems = changes[0].explain(problems, broken)
+	for _, u := range changes {
+		u.problems = own[u.name]
+	}
 	return changes
 }
 
-// explain returns the problems of a change: those of its file, or the one with a Balance of another file.
-func (u *isolated) explain(problems manifest.Errors, broken []*object) manifest.Errors {
+// maxTried is how many files with problems are tried one by one: some may be valid without the others.
+const maxTried = 16
+
+// explain returns the problems of a change: its own, or the one with a Balance of another file.
+func (u *isolated) explain(own manifest.Errors, broken []*object) manifest.Errors {
 	i := slices.IndexFunc(broken, func(o *object) bool { return o.File != u.name })
 	switch {
 	case i >= 0 && u.now == nil:
@@ -216,7 +238,7 @@ func (u *isolated) explain(problems manifest.Errors, broken []*object) manifest.
 	case i >= 0:
 		return manifest.Errors{fileProblem(u.name, fmt.Errorf("has changed what %s in %s needs: %w", broken[i].id, broken[i].Place, broken[i].rare.problems[0].Err))}
 	}
-	return slices.DeleteFunc(problems, func(p *manifest.Error) bool { return p.File != u.name })
+	return own
 }
 
 // keepInUse notes the content that is in use now, saves it for the next process, and forgets files that no

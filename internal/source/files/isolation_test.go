@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -85,6 +86,10 @@ type isolationCase struct {
 
 func isolationCases() []isolationCase {
 	a, b := service("a", "10.96.0.1"), service("b", "10.96.0.2")
+	duplicates := map[string]string{"a.yaml": a}
+	for i := range maxTried + 4 {
+		duplicates[fmt.Sprintf("c%d.yaml", i)] = a
+	}
 	return []isolationCase{
 		{"valid", []map[string]string{{"a.yaml": a, "b.yaml": b}}, "a b", ""},
 		{"empty directory", []map[string]string{{}}, "", ""},
@@ -119,6 +124,8 @@ func isolationCases() []isolationCase {
 		{"defaults beside a broken file", []map[string]string{{"b.yaml": strings.ReplaceAll(pooled, "{servers: app, port: 8080}", "[10.1.1.1:8080]")}, {"b.yaml": brokenService}, {"a.yaml": "kind: Defaults\ncheck: tcp\n"}}, "web", "b.yaml: "},
 		{"broken while another is a duplicate", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": b, "b.yaml": brokenService}, {"a.yaml": a + "---\n" + b}, {"a.yaml": a}}, "a b", "b.yaml: "},
 		{"a new file is broken, another has the same object", []map[string]string{{"a.yaml": a + "---\n" + brokenService, "b.yaml": a}}, "a", "a.yaml: document 2"},
+		{"a pool after its user, beside a duplicate", []map[string]string{{"a.yaml": pooled, "b.yaml": pool, "c.yaml": pool}}, "web", "c.yaml: "},
+		{"more duplicates than are tried one by one", []map[string]string{{"b.yaml": b}, duplicates}, "a b", "c19.yaml: "},
 		{"moved to another file", []map[string]string{{"a.yaml": a}, {"a.yaml": "-", "b.yaml": a}}, "a", ""},
 	}
 }
@@ -317,6 +324,10 @@ func TestFollowIsolated(t *testing.T) {
 func TestLeftOutAtStart(t *testing.T) {
 	dir := t.TempDir()
 	a, b := service("a", "10.96.0.1"), service("b", "10.96.0.2")
+	duplicates := map[string]string{"a.yaml": a}
+	for i := range maxTried + 4 {
+		duplicates[fmt.Sprintf("c%d.yaml", i)] = a
+	}
 	apply(t, dir, map[string]string{"a.yaml": brokenService, "b.yaml": b})
 	f := &followed{files: &Reader{Paths: []string{dir}, Isolation: NewIsolation(nil)}, unreadable: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
 	for _, step := range []struct {
