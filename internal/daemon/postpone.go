@@ -28,8 +28,8 @@ func hasRules() bool {
 		return false
 	}
 	defer func() { _ = rules.Close() }()
-	has, err := rules.HasTables()
-	return err == nil && has
+	empty, err := rules.Empty()
+	return err == nil && !empty
 }
 
 // pending returns when the oldest unserved request for a sync was made. The first

@@ -192,12 +192,6 @@ func (c *Conn) OwnedByOther() (*OwnedError, error) {
 	return nil, err
 }
 
-// HasTables reports whether the kernel has a table of ours.
-func (c *Conn) HasTables() (bool, error) {
-	empty, err := c.Empty()
-	return !empty && err == nil, err
-}
-
 // tableState is the state of our table of a family.
 type tableState struct {
 	family model.Family

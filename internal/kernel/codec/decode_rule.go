@@ -305,28 +305,20 @@ func (s *symbolic) lookUp(e *expr.Lookup) error {
 }
 
 func (s *symbolic) decodeNAT(e *expr.NAT) error {
-	keepPort := e.RegProtoMin == 0
-	own := dnatExpression(s.family, keepPort)
-	own.Specified = e.Specified && !keepPort // the kernel sets this flag wherever a port is given
-	// Listings repeat the lower bounds of ranges as the upper ones.
+	// Listings repeat the lower bounds of ranges as the upper ones, and set a flag wherever a port is given.
 	if e.RegAddrMax == e.RegAddrMin {
-		own.RegAddrMax = e.RegAddrMax
+		e.RegAddrMax = 0
 	}
 	if e.RegProtoMax == e.RegProtoMin {
-		own.RegProtoMax = e.RegProtoMax
+		e.RegProtoMax = 0
 	}
-	to, isConstant := s.registers[0].(constant)
-	source := snatExpression(s.family)
-	source.RegAddrMax = own.RegAddrMax
-	switch {
-	case isConstant && *e == *source:
-		s.emit(nft.SNATTo{Address: netip.Addr(to)})
-		return nil
-	case *e != *own || s.lookup == nil && !(isConstant && keepPort):
-		return errForeign
+	e.Specified = e.Specified && e.RegProtoMin == 0
+	keepPort := e.RegProtoMin == 0
+	switch to, isConstant := s.registers[0].(constant); {
 	case isConstant:
-		s.emit(nft.DNATTo{Address: netip.Addr(to)})
-		return nil
+		return s.oneOf(e, nft.SNATTo{Address: netip.Addr(to)}, nft.DNATTo{Address: netip.Addr(to)})
+	case s.lookup == nil || *e != *dnatExpression(s.family, keepPort):
+		return errForeign
 	}
 	found := *s.lookup
 	found.KeepPort = keepPort
@@ -336,17 +328,16 @@ func (s *symbolic) decodeNAT(e *expr.NAT) error {
 
 func (s *symbolic) decodeRedirect(e *expr.Redir) error {
 	port, ok := s.registers[0].(constantPort)
-	if !ok || *e != *redirectExpression() {
+	if !ok {
 		return errForeign
 	}
-	s.emit(nft.Redirect{Port: uint16(port)})
-	return nil
+	return s.oneOf(e, nft.Redirect{Port: uint16(port)})
 }
 
-// oneOf decodes an expression that is a whole statement, one of a few.
+// oneOf decodes the last expression of a statement, one of a few.
 func (s *symbolic) oneOf(e expr.Any, statements ...nft.Statement) error {
 	for _, st := range statements {
-		if reflect.DeepEqual(expressionsOf(st, s.family)[0], e) {
+		if all := expressionsOf(st, s.family); reflect.DeepEqual(all[len(all)-1], e) {
 			s.emit(st)
 			return nil
 		}

@@ -72,57 +72,57 @@ func byFamily[T any](f model.Family, ipv4, ipv6 T) T {
 
 func sourceOffset(f model.Family) uint32 { return byFamily[uint32](f, 12, 8) }
 
-// load returns the expression that loads an operand into the i-th register.
+// loading has the expression that loads each operand of a family, without its register.
 // NFT_CT_SRC_IP and its like need kernel 4.17; the older NFT_CT_SRC has no fixed
 // length.
-func load(o nft.Operand, f model.Family, i int) expr.Any {
-	r := registerNumber(i)
+var loading = map[model.Family]map[nft.Operand]any{model.IPv4: loadingOf(model.IPv4), model.IPv6: loadingOf(model.IPv6)}
+
+func loadingOf(f model.Family) map[nft.Operand]any {
+	const network, transport = expr.PayloadBaseNetworkHeader, expr.PayloadBaseTransportHeader
 	length := uint32(widthOf(nft.Address, f))
 	source, destination := byFamily(f, expr.CtKeySRCIP, expr.CtKeySRCIP6), byFamily(f, expr.CtKeyDSTIP, expr.CtKeyDSTIP6)
-	switch o {
-	case nft.SourceAddress:
-		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f), Len: length}
-	case nft.DestinationAddress:
-		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f) + length, Len: length}
-	case nft.TransportProtocol:
-		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r}
-	case nft.SourcePort:
-		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2}
-	case nft.DestinationPort:
-		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
-	case nft.OriginalSource:
-		return &expr.Ct{Key: source, Register: r, Direction: expr.CtDirOriginal}
-	case nft.OriginalDestination:
-		return &expr.Ct{Key: destination, Register: r, Direction: expr.CtDirOriginal}
-	case nft.OriginalPort:
-		return &expr.Ct{Key: expr.CtKeyPROTODST, Register: r, Direction: expr.CtDirOriginal}
-	case nft.ReplySource:
-		return &expr.Ct{Key: source, Register: r, Direction: expr.CtDirReply}
-	case nft.ReplyPort:
-		return &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: r, Direction: expr.CtDirReply}
-	case nft.OriginalClientPort:
-		return &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: r, Direction: expr.CtDirOriginal}
-	case nft.PacketClass:
-		return &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: r}
-	case connectionStatus:
-		return &expr.Ct{Key: expr.CtKeySTATUS, Register: r}
-	case connectionDirection:
-		return &expr.Ct{Key: expr.CtKeyDIRECTION, Register: r}
-	case sourceType:
-		return &expr.Fib{Register: r, ResultADDRTYPE: true, FlagSADDR: true}
-	case destinationType:
-		return &expr.Fib{Register: r, ResultADDRTYPE: true, FlagDADDR: true}
-	case icmpType:
-		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1}
-	case tcpFlags:
-		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1}
-	case inputInterface:
-		return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: r}
-	case inputIndex:
-		return &expr.Meta{Key: expr.MetaKeyIIF, Register: r}
-	default:
-		return &expr.Meta{Key: expr.MetaKeyOIFNAME, Register: r}
+	return map[nft.Operand]any{
+		nft.SourceAddress:       expr.Payload{Base: network, Offset: sourceOffset(f), Len: length},
+		nft.DestinationAddress:  expr.Payload{Base: network, Offset: sourceOffset(f) + length, Len: length},
+		nft.TransportProtocol:   expr.Meta{Key: expr.MetaKeyL4PROTO},
+		nft.SourcePort:          expr.Payload{Base: transport, Offset: 0, Len: 2},
+		nft.DestinationPort:     expr.Payload{Base: transport, Offset: 2, Len: 2},
+		nft.OriginalSource:      expr.Ct{Key: source, Direction: expr.CtDirOriginal},
+		nft.OriginalDestination: expr.Ct{Key: destination, Direction: expr.CtDirOriginal},
+		nft.OriginalPort:        expr.Ct{Key: expr.CtKeyPROTODST, Direction: expr.CtDirOriginal},
+		nft.ReplySource:         expr.Ct{Key: source, Direction: expr.CtDirReply},
+		nft.ReplyPort:           expr.Ct{Key: expr.CtKeyPROTOSRC, Direction: expr.CtDirReply},
+		nft.OriginalClientPort:  expr.Ct{Key: expr.CtKeyPROTOSRC, Direction: expr.CtDirOriginal},
+		nft.PacketClass:         expr.Meta{Key: expr.MetaKeyPRIORITY},
+		connectionStatus:        expr.Ct{Key: expr.CtKeySTATUS},
+		connectionDirection:     expr.Ct{Key: expr.CtKeyDIRECTION},
+		sourceType:              expr.Fib{ResultADDRTYPE: true, FlagSADDR: true},
+		destinationType:         expr.Fib{ResultADDRTYPE: true, FlagDADDR: true},
+		icmpType:                expr.Payload{Base: transport, Offset: 0, Len: 1},
+		tcpFlags:                expr.Payload{Base: transport, Offset: 13, Len: 1},
+		inputInterface:          expr.Meta{Key: expr.MetaKeyIIFNAME},
+		inputIndex:              expr.Meta{Key: expr.MetaKeyIIF},
+		outputInterface:         expr.Meta{Key: expr.MetaKeyOIFNAME},
 	}
+}
+
+// load returns the expression that loads an operand into the i-th register.
+func load(o nft.Operand, f model.Family, i int) expr.Any {
+	switch e := loading[f][o].(type) {
+	case expr.Payload:
+		e.DestRegister = registerNumber(i)
+		return &e
+	case expr.Meta:
+		e.Register = registerNumber(i)
+		return &e
+	case expr.Ct:
+		e.Register = registerNumber(i)
+		return &e
+	case expr.Fib:
+		e.Register = registerNumber(i)
+		return &e
+	}
+	panic("no load of " + o.Text(f)) // which rules do not have
 }
 
 type loaded struct {
@@ -138,12 +138,8 @@ var loads = map[model.Family]func() map[any]loaded{
 }
 
 func loadsOf(f model.Family) map[any]loaded {
-	all := []nft.Operand{nft.PacketClass, connectionStatus, connectionDirection, sourceType, destinationType, icmpType, tcpFlags, inputInterface, inputIndex, outputInterface}
-	for o := nft.SourceAddress; o <= nft.OriginalClientPort; o++ {
-		all = append(all, o)
-	}
 	out := make(map[any]loaded)
-	for _, o := range all {
+	for o := range loading[f] {
 		for i := range allRegisters {
 			out[reflect.ValueOf(load(o, f, i)).Elem().Interface()] = loaded{o, i}
 		}
