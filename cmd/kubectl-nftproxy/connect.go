@@ -121,7 +121,6 @@ func (o *fleetTestOptions) run(c *cobra.Command) error {
 		return err
 	}
 	report, err := t.test()
-	cli.MeterOf(c).Stop()
 	if errors.Is(err, context.Canceled) && !errors.Is(err, kubectl.ErrNotRemoved) {
 		return errors.New("interrupted: everything that the test made is removed")
 	}

@@ -92,7 +92,6 @@ func (o *fleetConvergeOptions) measure(c *cobra.Command, f *fleet.Fleet, m *memb
 	}
 	cli.ShowProgress(c, "creating the Service")
 	r, err := f.Converge(c.Context(), m.nodes, m.agents, o.ConvergeOptions, progress)
-	cli.MeterOf(c).Stop()
 	if errors.Is(err, context.Canceled) && !errors.Is(err, kubectl.ErrNotRemoved) {
 		err = fmt.Errorf("interrupted after %s; all objects of this run are removed", terminal.Count(r.Rounds, "round"))
 	}

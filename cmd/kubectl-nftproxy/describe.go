@@ -45,7 +45,6 @@ func (o *fleetOptions) describe(c *cobra.Command, service string) error {
 	groups := fleet.Group(fleet.Ask(c.Context(), f, m.agents, progress(c, len(m.agents)), func(ctx context.Context, client *api.Client) (*api.Description, error) {
 		return client.Describe(ctx, service)
 	}))
-	cli.MeterOf(c).Stop()
 	isWrong := slices.ContainsFunc(groups, func(g fleet.Served) bool { return g.Error != "" })
 	return o.output.PrintJudged(c.OutOrStdout(), groups, isWrong, func(w io.Writer) error { return printServed(w, groups, o.output.Paint) })
 }

@@ -59,7 +59,6 @@ func (o *fleetOptions) diff(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	cli.MeterOf(c).Stop()
 	return o.output.PrintJudged(c.OutOrStdout(), d, d.Found(), func(w io.Writer) error { return d.Print(w, o.output.Paint) })
 }
 

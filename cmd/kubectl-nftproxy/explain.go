@@ -60,7 +60,6 @@ func (o *fleetExplainOptions) run(c *cobra.Command, protocol, target string) err
 	}
 	cli.ShowProgress(c, "reading the API server")
 	result, err := o.trace(c, f, protocol, target)
-	cli.MeterOf(c).Stop()
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,6 @@ func (o *fleetStatusOptions) run(c *cobra.Command) error {
 }
 
 func (o *fleetStatusOptions) ask(c *cobra.Command, f *fleet.Fleet) (*fleet.Report, error) {
-	defer cli.MeterOf(c).Stop()
 	start := time.Now()
 	m, err := o.members(c, f)
 	if err != nil {

@@ -55,6 +55,7 @@ func TestOutput(t *testing.T) {
 		o.Add(command, "")
 		var b bytes.Buffer
 		command.SetOut(&b)
+		command.SetContext(t.Context())
 		err := errors.Join(command.ParseFlags(c.args), command.PreRunE(command, nil))
 		if err != nil {
 			if err.Error() != c.fails {

@@ -34,7 +34,8 @@ type Output struct {
 	Paint bool
 
 	formats []string
-	colour  string // when to use them
+	colour  string          // when to use them
+	meter   *terminal.Meter // which ends before something is printed; nil: none
 }
 
 // autoColour is the default of --color: colours for terminals.
@@ -54,7 +55,10 @@ func (o *Output) AddFormat(c *cobra.Command, note string, formats ...string) {
 }
 
 func (o *Output) checkBefore(c *cobra.Command) {
-	AddCheck(c, func(c *cobra.Command, _ []string) error { return o.Check(c.OutOrStdout()) })
+	AddCheck(c, func(c *cobra.Command, _ []string) error {
+		o.meter = MeterOf(c)
+		return o.Check(c.OutOrStdout())
+	})
 }
 
 func (o *Output) addFormat(f *pflag.FlagSet, note string, formats ...string) {
@@ -110,6 +114,9 @@ func (o *Output) ForPrograms() bool { return o.Format == JSON || o.Format == YAM
 
 // Print writes a document, or else has text write it for people.
 func (o *Output) Print(w io.Writer, document any, text func(io.Writer) error) error {
+	if o.meter != nil {
+		o.meter.Stop()
+	}
 	if !o.ForPrograms() {
 		return text(w)
 	}

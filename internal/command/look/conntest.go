@@ -98,7 +98,6 @@ func (o *testOptions) run(c *cobra.Command, name string) error {
 		return err
 	}
 	results, err := o.try(c, p)
-	cli.MeterOf(c).Stop()
 	if err != nil {
 		return err
 	}

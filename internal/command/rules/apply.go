@@ -68,7 +68,6 @@ func (o *applyOptions) run(c *cobra.Command) error {
 	}
 	return command.WithApplier(log, func(a *apply.Applier) error {
 		r, err := o.commit(c, a, side)
-		cli.MeterOf(c).Stop()
 		if err != nil {
 			return err
 		}

@@ -97,7 +97,6 @@ func (o *diffOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return o.hint(err)
 	}
-	cli.MeterOf(c).Stop()
 	if err := o.print(c.OutOrStdout(), r); err != nil {
 		return err
 	}

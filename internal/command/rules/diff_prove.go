@@ -33,7 +33,6 @@ func (o *diffOptions) prove(c *cobra.Command) error {
 	if err != nil {
 		return o.hint(err)
 	}
-	cli.MeterOf(c).Stop()
 	if len(compared.Foreign) > 0 {
 		return fmt.Errorf("rules of other programs are not understood: %s", strings.Join(compared.Foreign, "; "))
 	}

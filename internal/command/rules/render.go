@@ -52,7 +52,6 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 			}
 			o.ShowPhase(c, "rendering %d frontends", len(side.Routing.Routes))
 			rs := render.Render(side.Routing)
-			cli.MeterOf(c).Stop()
 			return output.Print(c.OutOrStdout(), cli.JSONFunc(rs.JSON), rs.Text)
 		},
 	}
