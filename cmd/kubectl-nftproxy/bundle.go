@@ -50,10 +50,7 @@ and which are missing, with the reason. docs/kubectl.md lists the permissions.
 Exit code: 0 written, also if files are missing; 2 error.`,
 		Example: `  kubectl nftproxy bundle
   kubectl nftproxy bundle node-7 --file case-17.tar.gz`,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.nodes = args
-			return o.run(c)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
 	o.fleetOptions.addFlags(c, a)
 	o.Timeout = 30 * time.Second // for several documents
@@ -65,7 +62,8 @@ Exit code: 0 written, also if files are missing; 2 error.`,
 // clusterGroup is the directory of the archive about the cluster.
 const clusterGroup = "cluster"
 
-func (o *fleetBundleOptions) run(c *cobra.Command) (err error) {
+func (o *fleetBundleOptions) run(c *cobra.Command, nodes []string) (err error) {
+	o.nodes = nodes
 	if o.fleet, err = o.open(); err != nil {
 		return err
 	}

@@ -45,10 +45,7 @@ interrupted.`,
 		Example: `  kubectl nftproxy converge
   kubectl nftproxy converge node-7 --rounds 20
   kubectl nftproxy converge -o json | jq -r '.nodes[] | "\(.max) \(.name)"'`,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.nodes = args
-			return o.run(c)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
 	o.addFlags(c, a)
 	f := c.Flags()
@@ -60,7 +57,8 @@ interrupted.`,
 	return c
 }
 
-func (o *fleetConvergeOptions) run(c *cobra.Command) error {
+func (o *fleetConvergeOptions) run(c *cobra.Command, nodes []string) error {
+	o.nodes = nodes
 	var err error
 	if o.Rounds < 1 || o.Rounds > fleet.MaxRounds {
 		err = errors.Join(err, fmt.Errorf("--rounds: %d is not a number from 1 to %d", o.Rounds, fleet.MaxRounds))

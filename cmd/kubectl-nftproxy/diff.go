@@ -40,17 +40,15 @@ version of nftproxy than this one have their kernel compared, and not their obje
 Exit code: 0 no differences, 1 differences, or a node is not known, 2 error.`,
 		Example: `  kubectl nftproxy diff node-7
   kubectl nftproxy diff -o json | jq -r '.nodes[] | .name as $n | .kernel[] | "\($n) \(.service) \(.change)"'`,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.nodes = args
-			return o.diff(c)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return o.diff(c, args) },
 	}
 	o.addFlags(c, a)
 	o.output.Add(c, "")
 	return c
 }
 
-func (o *fleetOptions) diff(c *cobra.Command) error {
+func (o *fleetOptions) diff(c *cobra.Command, nodes []string) error {
+	o.nodes = nodes
 	f, m, err := o.reach(c)
 	if err != nil {
 		return err

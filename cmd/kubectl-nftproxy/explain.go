@@ -33,10 +33,7 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 		Example: `  kubectl nftproxy explain shop/web --from pod/shop/cart-1
   kubectl nftproxy explain tcp 192.168.7.1:30080 --from node/node-7 --brief`,
 		Args: common.ExplainArguments,
-		RunE: func(c *cobra.Command, args []string) error {
-			protocol, target := common.SplitQuestion(args)
-			return o.run(c, protocol, target)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
 	o.addFlags(c, a)
 	f := c.Flags()
@@ -46,7 +43,8 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	return c
 }
 
-func (o *fleetExplainOptions) run(c *cobra.Command, protocol, target string) error {
+func (o *fleetExplainOptions) run(c *cobra.Command, args []string) error {
+	protocol, target := common.SplitQuestion(args)
 	detail, err := o.Detail()
 	if o.client == "" {
 		err = errors.Join(err, errors.New("--from: name the client, for example pod/shop/cart-1"))

@@ -41,10 +41,7 @@ error.`,
 		Example: `  kubectl nftproxy observe shop/web --refused -f
   kubectl nftproxy observe --reason no-endpoints --since 5m
   kubectl nftproxy observe --node node-7 -o json | jq -r .client`,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.Query.Names = args
-			return o.run(c)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
 	o.addFlags(c, a)
 	f := c.Flags()
@@ -54,8 +51,8 @@ error.`,
 	return c
 }
 
-func (o *fleetObserveOptions) run(c *cobra.Command) error {
-	o.Query.Namespace = *o.access.Namespace
+func (o *fleetObserveOptions) run(c *cobra.Command, names []string) error {
+	o.Query.Names, o.Query.Namespace = names, *o.access.Namespace
 	if err := o.Check(c); err != nil {
 		return err
 	}

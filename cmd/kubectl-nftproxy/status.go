@@ -48,10 +48,7 @@ reports with exit code 0; 1 another node needs attention; 2 error.`,
   kubectl nftproxy status node-7
   kubectl nftproxy status -l topology.kubernetes.io/zone=a --watch
   kubectl nftproxy status -o json | jq -r '.nodes[] | select(.verdict != "ok").name'`,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.nodes = args
-			return o.run(c)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
 	o.addFlags(c, a)
 	f := c.Flags()
@@ -62,7 +59,8 @@ reports with exit code 0; 1 another node needs attention; 2 error.`,
 	return c
 }
 
-func (o *fleetStatusOptions) run(c *cobra.Command) error {
+func (o *fleetStatusOptions) run(c *cobra.Command, nodes []string) error {
+	o.nodes = nodes
 	if o.every <= 0 {
 		return fmt.Errorf("--every: %s is not positive", o.every)
 	}

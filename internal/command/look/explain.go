@@ -67,11 +67,8 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
   nftproxy explain -f services.yaml udp '[fd00:10:96::10]:53'
   nftproxy explain --from 10.128.0.5 --interface cni0 icmp 10.96.0.10
   nftproxy explain tcp 10.96.0.10:80 -o json | jq '.outcomes[] | .endpoint, .share'`,
-		Args: common.ExplainArguments,
-		RunE: func(c *cobra.Command, args []string) error {
-			protocol, target := common.SplitQuestion(args)
-			return o.run(c, protocol, target)
-		},
+		Args:              common.ExplainArguments,
+		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
 		ValidArgsFunction: command.CompleteExplain,
 	}
 	o.Options.AddFlags(c)
@@ -84,7 +81,8 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	return c
 }
 
-func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
+func (o *explainOptions) run(c *cobra.Command, args []string) error {
+	protocol, target := common.SplitQuestion(args)
 	detail, err := o.Detail()
 	if err != nil {
 		return err

@@ -69,11 +69,8 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
   nftproxy trace 192.0.2.1:30080 --probe           # a connection of the node
   nftproxy trace udp kube-system/kube-dns --timeout 2m
   nftproxy trace 10.96.0.10:80 --probe -o json | jq -r .text`,
-		Args: common.ExplainArguments,
-		RunE: func(c *cobra.Command, args []string) error {
-			protocol, target := common.SplitQuestion(args)
-			return o.run(c, protocol, target)
-		},
+		Args:              common.ExplainArguments,
+		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
 		ValidArgsFunction: command.CompleteExplain,
 	}
 	f := c.Flags()
@@ -94,7 +91,8 @@ Exit code: 0 the connection was answered; 1 it was not, or none came; 2 error.`,
 	return c
 }
 
-func (o *traceOptions) run(c *cobra.Command, protocol, target string) error {
+func (o *traceOptions) run(c *cobra.Command, args []string) error {
+	protocol, target := common.SplitQuestion(args)
 	q, err := o.question(protocol, target)
 	if err != nil {
 		return err
