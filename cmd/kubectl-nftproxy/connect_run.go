@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/conntest"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/fleet/peers"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -178,7 +178,7 @@ func (t *clusterTest) settle(ctx context.Context, all []*peers.Peer) error {
 	for len(asked) > 0 {
 		var reasons []string
 		asked, reasons = t.lagging(limited, asked, want)
-		if len(asked) > 0 && !source.Wait(limited, time.Second) {
+		if len(asked) > 0 && !parallel.Wait(limited, time.Second) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -188,7 +188,7 @@ func (t *clusterTest) settle(ctx context.Context, all []*peers.Peer) error {
 			return nil
 		}
 	}
-	if blind && !source.Wait(ctx, blindPause) {
+	if blind && !parallel.Wait(ctx, blindPause) {
 		return ctx.Err()
 	}
 	return nil

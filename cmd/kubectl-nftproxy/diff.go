@@ -15,8 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -121,7 +121,7 @@ func compareNode(ctx context.Context, i *intents, a *fleet.Answer[held]) (*fleet
 			return out, addObjects(ctx, i.fleet, a.Agent, out, now, rules)
 		}
 		before = now
-		if !source.Wait(ctx, stablePause) {
+		if !parallel.Wait(ctx, stablePause) {
 			return nil, ctx.Err()
 		}
 		i.forget()

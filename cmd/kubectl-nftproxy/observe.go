@@ -13,8 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/cli/common"
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/show"
-	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 type fleetObserveOptions struct {
@@ -76,7 +76,7 @@ func (o *fleetObserveOptions) run(c *cobra.Command, names []string) error {
 	if w.observing == 0 {
 		return errors.New("no node observes connections: start nftproxy with --observe=refusals")
 	}
-	for o.Follow && source.Wait(ctx, common.RetryPause) {
+	for o.Follow && parallel.Wait(ctx, common.RetryPause) {
 		if err := w.write(w.ask(ctx, m.agents, func(int) {})); err != nil {
 			return err
 		}

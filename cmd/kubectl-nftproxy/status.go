@@ -13,7 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/cli"
 	"github.com/nftproxy/nftproxy/internal/fleet"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 type fleetStatusOptions struct {
@@ -87,7 +87,7 @@ func (o *fleetStatusOptions) run(c *cobra.Command, nodes []string) error {
 		case !o.watch:
 			return nil
 		}
-		if !source.Wait(ctx, o.every) {
+		if !parallel.Wait(ctx, o.every) {
 			return nil
 		}
 	}
@@ -136,7 +136,7 @@ func askAgain(c *cobra.Command, f *fleet.Fleet, answers []fleet.Answer[api.Statu
 	if len(lagging) == 0 {
 		return nil
 	}
-	if !source.Wait(c.Context(), lagPause) {
+	if !parallel.Wait(c.Context(), lagPause) {
 		return c.Context().Err()
 	}
 	for _, again := range fleet.Ask(c.Context(), f, lagging, progress(c, len(lagging)), headOfStatus) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -57,7 +57,7 @@ func (d *Dial) resolve(ctx context.Context) Attempt {
 			a.Addresses[i] = a.Addresses[i].Unmap()
 		}
 		slices.SortFunc(a.Addresses, netip.Addr.Compare)
-		if slices.Equal(a.Addresses, d.Addresses) || !source.Wait(limited, namePause) {
+		if slices.Equal(a.Addresses, d.Addresses) || !parallel.Wait(limited, namePause) {
 			return a
 		}
 	}

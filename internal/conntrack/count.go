@@ -17,6 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Endpoint is where connections end.
@@ -156,10 +157,8 @@ func Await(ctx context.Context, targets []Target, counted func([]Open)) error {
 		if !slices.ContainsFunc(counts, func(o Open) bool { return len(o) > 0 }) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, max(awaitPause, 4*time.Since(begun))) {
 			return ctx.Err()
-		case <-time.After(max(awaitPause, 4*time.Since(begun))):
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // own prevents other programs from changing the rules, if the kernel supports that and
@@ -88,10 +89,8 @@ func forwardReports(ctx context.Context, next func() (kernel.Intervention, error
 			works = false
 			failed(err)
 		}
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, watchAgain) {
 			return err
-		case <-time.After(watchAgain):
 		}
 	}
 }

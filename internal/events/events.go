@@ -25,6 +25,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // controller is the reporting controller of the events (12.56).
@@ -285,10 +286,8 @@ func (w *writer) write(ctx context.Context, e *eventsv1.Event, since metav1.Micr
 		if err == nil || errors.As(err, &refused) || time.Since(since.Time) > patience {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, wait.Jitter(pause, 0.25)) {
 			return
-		case <-time.After(wait.Jitter(pause, 0.25)):
 		}
 	}
 }

@@ -132,10 +132,7 @@ func (m *Manager) run(ctx context.Context, tested func(context.Context) error) {
 			pause = firstPause
 		}
 		m.config.Log.Warn("the fast path is interrupted: connections pass the rules; trying again", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		parallel.Wait(ctx, pause)
 		pause = min(2*pause, lastPause)
 	}
 }

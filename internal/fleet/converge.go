@@ -11,7 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // ConvergeOptions say how to measure.
@@ -88,7 +88,7 @@ func (c *converging) round(ctx context.Context, n int, progress func(round, have
 	}
 	all := len(missing)
 	progress(n, 0)
-	for pause := firstPause; len(missing) > 0 && source.Wait(limited, pause); pause = min(2*pause, lastPause) {
+	for pause := firstPause; len(missing) > 0 && parallel.Wait(limited, pause); pause = min(2*pause, lastPause) {
 		answers := Ask(limited, c.Fleet, c.agentsOn(missing), func(int) {}, c.ask)
 		if ctx.Err() != nil {
 			break

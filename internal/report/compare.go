@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
@@ -178,10 +179,8 @@ func (c *comparer) compare(ctx context.Context) (*api.Comparison, error) {
 			}
 			return &api.Comparison{Version: c.config.Version, Unsettled: why, Differences: []api.Difference{}}, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, settlePause) {
 			return nil, ctx.Err()
-		case <-time.After(settlePause):
 		}
 	}
 }

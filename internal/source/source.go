@@ -47,16 +47,6 @@ type Source interface {
 	State() State
 }
 
-// Wait waits for some time. It returns false if ctx ends before.
-func Wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
 // State reports whether a source can be used.
 type State struct {
 	// Err is why the source, or a part of it, cannot be used now; nil: it can. What was read before stays in use.

@@ -152,10 +152,8 @@ func (n *Notifier) followStatus(ctx context.Context, status func() string) {
 			n.send(line)
 			last = line
 		}
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, max(statusPause, 10*time.Since(begin))) {
 			return
-		case <-time.After(max(statusPause, 10*time.Since(begin))):
 		}
 	}
 }

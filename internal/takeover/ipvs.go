@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // IPVSInterface has the addresses of Services in IPVS mode.
@@ -107,10 +108,8 @@ func destroyUnused(ctx context.Context, name string) error {
 		if !errors.Is(err, unix.Errno(nl.IPSET_ERR_BUSY)) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, 10*time.Millisecond) {
 			return errors.New("rules refer to it: remove these, and restart nftproxy")
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }

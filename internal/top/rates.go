@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/nftproxy/nftproxy/internal/api"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // Rates are new connections per second between two samples. A Service without a known
@@ -184,10 +184,8 @@ func twoSamples(ctx context.Context, ask Ask, q api.LiveQuery) (before, now *api
 		return before, before, err
 	}
 	for now = before; now.Uptime == before.Uptime && now.Instance == before.Instance; {
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, period) {
 			return nil, nil, ctx.Err()
-		case <-time.After(period):
 		}
 		if now, err = ask(ctx, q); err != nil {
 			return nil, nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/words"
 )
 
@@ -142,10 +143,8 @@ func (c *Collector) Run(ctx context.Context) {
 			pause = firstPause
 		}
 		c.failed(err, pause)
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

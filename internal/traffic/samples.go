@@ -121,10 +121,8 @@ func judgeAll(ctx context.Context, more <-chan struct{}, judge func(time.Time) (
 		case <-more:
 		}
 		for judge(time.Now()) {
-			select {
-			case <-ctx.Done():
+			if !parallel.Wait(ctx, judging) {
 				return
-			case <-time.After(judging):
 			}
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/source/rewrite"
@@ -308,10 +309,8 @@ func awaitFile(ctx context.Context, asked *client.Client, r *api.Control, answer
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s is written, but the running nftproxy has not read it after %s: see \"nftproxy status\"", answer.File, fileTimeout)
 		}
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, filePause) {
 			return ctx.Err()
-		case <-time.After(filePause):
 		}
 	}
 }

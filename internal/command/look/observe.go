@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/show"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -212,12 +212,8 @@ func (o *observeOptions) watch(ctx context.Context, c *cobra.Command, client *ap
 		}
 		q.After = answer.Next
 		next, err := client.Observe(ctx, &q)
-		for errors.Is(err, api.ErrNoDaemon) && ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(common.RetryPause):
-				next, err = client.Observe(ctx, &q)
-			}
+		for errors.Is(err, api.ErrNoDaemon) && parallel.Wait(ctx, common.RetryPause) {
+			next, err = client.Observe(ctx, &q)
 		}
 		switch {
 		case ctx.Err() != nil:

@@ -102,10 +102,8 @@ func (m *spare) Run(ctx context.Context) {
 			return
 		case <-m.noted:
 		}
-		select {
-		case <-ctx.Done():
+		if !parallel.Wait(ctx, spareTime) {
 			return
-		case <-time.After(spareTime):
 		}
 		for _, k := range m.kinds {
 			k.giveBack()

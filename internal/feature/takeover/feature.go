@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/feature"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
@@ -102,9 +103,7 @@ func (s *cleanup) removeTwice(ctx context.Context, remove func(context.Context) 
 	case <-s.active:
 	}
 	takeOver(slog.LevelInfo, "took over from kube-proxy")
-	select {
-	case <-ctx.Done():
-	case <-time.After(secondRemoval):
+	if parallel.Wait(ctx, secondRemoval) {
 		takeOver(slog.LevelWarn, "kube-proxy has written its rules again; stop it on this node")
 	}
 }

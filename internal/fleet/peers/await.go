@@ -15,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/fleet"
 	"github.com/nftproxy/nftproxy/internal/kubectl"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 )
 
 // await waits until pods run and are ready. Of nodes where one has failed, or does not start in
@@ -54,7 +54,7 @@ func (l *Lab) poll(ctx context.Context, check func(context.Context) (done bool, 
 		if done || err != nil && limited.Err() == nil {
 			return false, err
 		}
-		if !source.Wait(limited, pollPause) {
+		if !parallel.Wait(limited, pollPause) {
 			return true, kubectl.Ended(ctx)
 		}
 	}

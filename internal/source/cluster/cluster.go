@@ -25,7 +25,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/parallel"
 	"github.com/nftproxy/nftproxy/internal/source/convert"
 )
 
@@ -149,7 +149,7 @@ func (c *Cluster) Run(ctx context.Context, changed func()) error {
 	c.mu.Unlock()
 	var all sync.WaitGroup
 	all.Go(func() { c.RunNode(ctx) })
-	if source.Wait(ctx, c.Delay) {
+	if parallel.Wait(ctx, c.Delay) {
 		for _, r := range c.newReflectors() {
 			all.Go(func() { r.RunWithContext(c.quietContext(ctx)) })
 		}

@@ -67,7 +67,7 @@ func (f *followed) Run(ctx context.Context, changed func()) error {
 				return
 			case <-f.unreadable:
 			}
-			if source.Wait(ctx, rereadAfter) {
+			if parallel.Wait(ctx, rereadAfter) {
 				changed()
 			}
 		}
