@@ -129,8 +129,8 @@ func (f *Reader) loadIsolated(groups []group, warnings manifest.Errors) (*Input,
 	return in, nil
 }
 
-// joinIsolated returns the input of the contents that are used, or the problems with it, and the Balances that what they
-// need from other files makes invalid. Contents on trial come last: of two files with the same object, these have the problem.
+// joinIsolated returns the input of the contents that are used, or the problems with it, and the Balances that other
+// files make invalid. Contents on trial come last: of two files with the same object, these have the problem.
 func (f *Reader) joinIsolated(all []*isolated, warnings manifest.Errors) (*Input, manifest.Errors, []*object) {
 	var used contents
 	for _, trying := range []bool{false, true} {
@@ -166,8 +166,10 @@ func (f *Reader) useFitting(all []*isolated) []*isolated {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.inUse)) {
-		if last := f.lastOf(name); last != nil && !present[name] {
-			u := &isolated{name: name, used: last}
+		if present[name] {
+			continue
+		}
+		if u := (&isolated{name: name, used: f.lastOf(name)}); u.used != nil {
 			all, changes = append(all, u), append(changes, u)
 		}
 	}
