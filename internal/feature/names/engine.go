@@ -158,8 +158,7 @@ func (e *Engine) use(k key, by model.ServiceName, families []model.Family) bool 
 		n = &entry{key: k, users: make(map[model.ServiceName][]model.Family), records: e.kept[k], again: make(chan struct{}, 1), review: make(chan struct{}, 1)}
 		e.names[k] = n
 		e.start(n)
-	}
-	if before, known := n.users[by]; !known || !slices.Equal(before, families) {
+	} else if before, known := n.users[by]; !known || !slices.Equal(before, families) {
 		parallel.Signal(n.again) // there may be another family to ask for
 	}
 	n.users[by] = families
@@ -266,9 +265,7 @@ func (e *Engine) followName(ctx context.Context, n *entry) {
 		case <-ctx.Done():
 			return
 		case <-n.review:
-			own := e.ownOf(n, n.records)
-			e.mu.Lock()
-			e.announce(n, !e.noteOwn(n, own))
+			e.note(n, e.ownOf(n, n.records), nil)
 		case <-n.again:
 			due = time.Now()
 		case <-time.After(time.Until(due)):
@@ -277,9 +274,12 @@ func (e *Engine) followName(ctx context.Context, n *entry) {
 	}
 }
 
-// announce ends a change of a name, and announces the Services for which it is another one. The caller holds the lock,
-// which it releases.
-func (e *Engine) announce(n *entry, changed bool) {
+// note notes which records of a name are frontends, and the result of a lookup; nil: there was none. It announces the
+// Services for which the name is another one.
+func (e *Engine) note(n *entry, own ownRecords, r *result) {
+	e.mu.Lock()
+	changed := r != nil && e.noteResult(n, *r)
+	changed = !e.noteOwn(n, own) || changed
 	var users []model.ServiceName
 	if changed {
 		users = e.usersOf(n)

@@ -286,11 +286,14 @@ func TestOneFamily(t *testing.T) {
 	f, s := newFaulty(t), web("app.example.com")
 	s.Service.External.LoadBalancerIPs = s.Service.External.LoadBalancerIPs[1:]
 	f.set("app.example.com", "A", reply{addresses: []string{"10.1.1.2"}})
-	f.set("app.example.com", "AAAA", reply{addresses: []string{"fd00::2"}})
+	f.set("app.example.com", "AAAA", reply{ttl: 3600, addresses: []string{"fd00::2"}})
 	e := follow(t, Config{Servers: []netip.AddrPort{f.address}})
 	e.await(s, "[fd00::2]:8080")
 	if n := f.count("app.example.com", "A"); n != 0 {
 		t.Errorf("asked %d times for IPv4", n)
+	}
+	if n := f.count("app.example.com", "AAAA"); n != 1 {
+		t.Errorf("asked %d times for IPv6", n)
 	}
 }
 

@@ -40,22 +40,13 @@ func (e *Engine) lookup(ctx context.Context, n *entry) (due time.Time) {
 		}
 	}
 	e.lookups.WithLabelValues(result).Inc()
-	own := e.ownOf(n, r.records)
-	e.mu.Lock()
-	now := time.Now()
-	e.noteStatus(n, r, now)
-	changed := !slices.Equal(n.records, r.records)
-	if changed {
-		e.objects.Info("servers of a name changed", "name", n.name, "added", texts(r.records, n.records), "removed", texts(n.records, r.records))
-		n.records = r.records
-		parallel.Signal(e.unsaved)
-	}
-	e.announce(n, !e.noteOwn(n, own) || changed)
-	return now.Add(e.wait(n, r))
+	e.note(n, e.ownOf(n, r.records), &r)
+	return time.Now().Add(e.wait(n, r))
 }
 
-// noteStatus notes whether a lookup has failed.
-func (e *Engine) noteStatus(n *entry, r result, now time.Time) {
+// noteResult notes the result of a lookup, and reports whether the records have changed.
+func (e *Engine) noteResult(n *entry, r result) (changed bool) {
+	now := time.Now()
 	switch {
 	case r.err == nil && n.err != nil:
 		e.objects.Info("name of servers found again", "name", n.name, "after", now.Sub(n.since).Round(time.Second))
@@ -71,6 +62,13 @@ func (e *Engine) noteStatus(n *entry, r result, now time.Time) {
 		n.fails++
 	}
 	n.err, n.dropped, n.refused = r.err, r.dropped, r.refused
+	if slices.Equal(n.records, r.records) {
+		return false
+	}
+	e.objects.Info("servers of a name changed", "name", n.name, "added", texts(r.records, n.records), "removed", texts(n.records, r.records))
+	n.records = r.records
+	parallel.Signal(e.unsaved)
+	return true
 }
 
 // wait returns the time until a name is looked up again.
