@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"time"
@@ -46,8 +45,8 @@ type Basis struct {
 	Starting []model.StartingEndpoint `json:"starting,omitempty"`
 	// Isolates reports that files with mistakes do not keep the others from being used.
 	// InForce are those that are not used as they are.
-	Isolates bool      `json:"isolates,omitempty"`
-	InForce  []InForce `json:"inForce,omitempty"`
+	Isolates bool            `json:"isolates,omitempty"`
+	InForce  []model.InForce `json:"inForce,omitempty"`
 	// Kept are Services that the kernel serves as before: they may be in a part of the source that was
 	// never read, or the kernel refuses their rules.
 	Kept []KeptService `json:"kept,omitempty"`
@@ -62,17 +61,6 @@ func (b *Basis) Serves(f model.Family) bool {
 type KeptService struct {
 	model.ServiceRef
 	Refused bool `json:"refused,omitempty"` // by the kernel
-}
-
-// InForce is a file that is not used as it is (12.82), and the content that is served in its place.
-type InForce struct {
-	Path string `json:"path"` // absolute, as the process sees it
-	// Sum is the SHA-256 of the content that is not used; empty: the file cannot be read.
-	Sum     string `json:"sum,omitempty"`
-	Problem string `json:"problem"`
-	// Objects is a List with the objects of the last valid content, without comments and
-	// objects of other kinds. Nil: there is none, and the file is left out.
-	Objects json.RawMessage `json:"objects,omitempty"`
 }
 
 // Comparison lists, by object, where the kernel differs from the rules that a daemon wants.

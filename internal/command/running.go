@@ -18,7 +18,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/report"
-	"github.com/nftproxy/nftproxy/internal/source/files"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -93,16 +92,12 @@ func (o *Options) warnOf(log *slog.Logger, unknown []string, from origin) {
 
 // inForce returns the files that the running nftproxy does not use as they are; nil: it does
 // not isolate files, or a flag says whether to.
-func (o *Options) inForce() []files.InForce {
+func (o *Options) inForce() []model.InForce {
 	b := o.Running.basis
 	if b == nil || !b.Isolates || o.Settings.Given(isolateFiles) && !o.IsolateFiles {
 		return nil
 	}
-	out := []files.InForce{}
-	for _, f := range b.InForce {
-		out = append(out, files.InForce(f))
-	}
-	return out
+	return append([]model.InForce{}, b.InForce...) // not nil
 }
 
 // drained returns the endpoints that are drained here: as the running nftproxy says, unless

@@ -28,10 +28,7 @@ func (w *work) Basis() *api.Basis {
 	}
 	addKnown(b, &known)
 	if w.Isolation != nil {
-		b.Isolates = true
-		for _, f := range w.Isolation.InForce() {
-			b.InForce = append(b.InForce, api.InForce(f))
-		}
+		b.Isolates, b.InForce = true, w.Isolation.InForce()
 	}
 	for _, name := range w.agent.Kept() {
 		b.Kept = append(b.Kept, api.KeptService{ServiceRef: name.Ref()})

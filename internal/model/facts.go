@@ -1,6 +1,7 @@
 package model
 
 import (
+	"encoding/json"
 	"net/netip"
 	"strings"
 	"time"
@@ -135,4 +136,15 @@ type RuntimeChange struct {
 	FileWeight *int      `json:"fileWeight,omitempty"`
 	Since      time.Time `json:"since,omitzero"`
 	By         string    `json:"by,omitempty"` // user and process
+}
+
+// InForce is a file that is not used as it is (12.82), and the content that is served in its place.
+type InForce struct {
+	Path string `json:"path"` // absolute, as the process sees it
+	// Sum is the SHA-256 of the content that is not used; empty: the file cannot be read.
+	Sum     string `json:"sum,omitempty"`
+	Problem string `json:"problem"`
+	// Objects is a List with the objects of the last valid content, without comments and
+	// objects of other kinds. Nil: there is none, and the file is left out.
+	Objects json.RawMessage `json:"objects,omitempty"`
 }

@@ -43,69 +43,9 @@ func (p *describePrinter) heading(s *api.Description) {
 	if s.Zone != "" {
 		node += " (zone " + s.Zone + ")"
 	}
-	verdict, colour := describeVerdict(s)
-	p.Painted(colour, "%s%s: %s", s.Object(), node, verdict)
+	verdict := s.Verdict()
+	p.Painted(verdictColours[verdict.State], "%s%s: %s", s.Object(), node, verdict.Text)
 	p.WriteString("\n")
-}
-
-// describeVerdict counts hosts: one that serves several ports counts once.
-func describeVerdict(s *api.Description) (text string, colour terminal.Colour) {
-	serving, all := make(map[string]bool), make(map[string]bool)
-	var failing []string
-	for i := range s.Ports {
-		port := &s.Ports[i]
-		for _, e := range port.Endpoints {
-			all[e.Host()] = true
-			if e.Inside.Part > 0 || e.Outside != nil && e.Outside.Part > 0 {
-				serving[e.Host()] = true
-			}
-		}
-		failing = append(failing, notForwarded(port)...)
-	}
-	text, colour = s.Words().Sprintf("%d of %d endpoints take connections", len(serving), len(all)), terminal.Yellow
-	switch {
-	case len(all) == 0:
-		text, colour = s.Words().Text("no endpoints"), terminal.Red
-	case len(serving) == 0:
-		colour = terminal.Red
-	case len(serving) == len(all):
-		colour = terminal.Green
-		text = s.Words().Sprintf("%d endpoints take connections", len(all))
-		if len(all) == 1 {
-			text = s.Words().Text("1 endpoint takes connections")
-		}
-	}
-	if len(s.RelayFailures) > 0 {
-		return "connections are refused: " + strings.Join(s.RelayFailures, "; "), terminal.Red
-	}
-	if len(failing) > 0 {
-		text, colour = text+"; "+strings.Join(failing, "; "), terminal.Red
-	}
-	return text, colour
-}
-
-func notForwarded(p *api.DescribedPort) (out []string) {
-	name := "connections"
-	if p.Name != "" {
-		name += fmt.Sprintf(" to port %q", p.Name)
-	}
-	for _, f := range p.Frontends {
-		text := ""
-		switch {
-		case f.ServedBy != "":
-			text = f.Address + " is served by " + f.ServedBy
-		case f.Inside == model.Reject.String():
-			text = name + " are rejected"
-		case f.Inside == model.Drop.String():
-			text = name + " are dropped"
-		case f.Outside == model.Drop.String():
-			text = name + " from outside are dropped"
-		}
-		if text != "" && !slices.Contains(out, text) {
-			out = append(out, text)
-		}
-	}
-	return out
 }
 
 func (p *describePrinter) settings(s *api.Description) {

@@ -37,8 +37,8 @@ const (
 func Status(w io.Writer, r *api.Status, v View) error {
 	p := &statusPrinter{terminal.NewPrinter(w, ""), v}
 	p.Words = r.Words
-	text, colour := statusVerdict(r)
-	p.WriteString(colour.Paint(text, p.Colour) + "\n")
+	verdict := r.Verdict()
+	p.WriteString(verdictColours[verdict.State].Paint(verdict.Text, p.Colour) + "\n")
 	p.problems("", r.Problems, r)
 	p.problems("good to know", r.Notes, r)
 	p.WriteString("\n")
@@ -52,27 +52,11 @@ func Status(w io.Writer, r *api.Status, v View) error {
 	return p.Flush()
 }
 
+var verdictColours = [...]terminal.Colour{api.StateServing: terminal.Green, api.StateDegraded: terminal.Yellow, api.StateFailing: terminal.Red}
+
 type statusPrinter struct {
 	*terminal.Printer
 	View
-}
-
-// statusVerdict returns the answer to "what is wrong?", and its colour.
-func statusVerdict(r *api.Status) (text string, colour terminal.Colour) {
-	problems := terminal.Count(causes(r), "problem")
-	switch n := len(r.Problems); {
-	case r.From == api.FromDaemon && !r.Healthy && n == 0:
-		return "unhealthy", terminal.Red
-	case r.From == api.FromDaemon && !r.Healthy:
-		return "unhealthy: " + problems, terminal.Red
-	case n > 0 && r.From == api.FromDaemon:
-		return "healthy, but " + problems, terminal.Yellow
-	case n > 0:
-		return problems, terminal.Yellow
-	case r.From == api.FromDaemon:
-		return "healthy", terminal.Green
-	}
-	return "no problems", terminal.Green
 }
 
 func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status) {
@@ -99,7 +83,7 @@ func (p *statusPrinter) problems(title string, all []api.Problem, r *api.Status)
 			n++
 		}
 		switch reason := all[0].Reason; {
-		case reason == model.CheckFailing && isGrouped(r):
+		case reason == model.CheckFailing && r.IsGrouped():
 			p.servers(r.FailingServers, all[:n], examples)
 			if p.All {
 				p.group(indent, all[:n], examples)
@@ -254,21 +238,6 @@ func localEndpoints(byFamily map[string]int) string {
 		out = append(out, fmt.Sprintf("%d over %s", byFamily[f], f))
 	}
 	return strings.Join(out, ", ")
-}
-
-// isGrouped reports whether the problems of health checks are printed by server, because
-// fewer servers fail than Services have problems.
-func isGrouped(r *api.Status) bool {
-	return len(r.FailingServers) > 0 && len(r.FailingServers) < r.ProblemCounts[model.CheckFailing]
-}
-
-// causes returns the number of problems that are printed.
-func causes(r *api.Status) int {
-	n := len(r.Problems)
-	if isGrouped(r) {
-		n -= r.ProblemCounts[model.CheckFailing] - len(r.FailingServers)
-	}
-	return n
 }
 
 // servers writes the failing servers in place of the problems of their Services.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // faulty is a directory of files that are edited, some of them to texts with faults.
@@ -207,7 +208,7 @@ func (e *expected) inUse(what string) *Reader {
 	if !maps.Equal(kept, e.valid) {
 		e.t.Fatalf("%s: %q is kept, want %q", what, kept, e.valid)
 	}
-	return &Reader{Paths: []string{inUse}, InForce: []InForce{}}
+	return &Reader{Paths: []string{inUse}, InForce: []model.InForce{}}
 }
 
 // advice returns what is used of each file with a fault.

@@ -43,7 +43,7 @@ type Reader struct {
 	Isolation *Isolation
 	// InForce are files that another process does not use as they are, and what is used
 	// here in their place. Not nil: an empty directory is a valid input.
-	InForce []InForce
+	InForce []model.InForce
 	// LeftOut reports, after a Load, that one of these has nothing in its place.
 	LeftOut bool
 

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Isolation makes each file of the input independent: a file with a mistake is used with its last valid content, or
@@ -25,7 +26,7 @@ type Isolation struct {
 	// unkept is why the last valid content may be lost with the process.
 	unkept error
 	// inForce returns the files that the last input does not use as they are.
-	inForce atomic.Pointer[func() []InForce]
+	inForce atomic.Pointer[func() []model.InForce]
 }
 
 // NewIsolation returns an isolation that begins with files kept by an earlier process. kept may be nil.
@@ -273,26 +274,15 @@ func (f *Reader) keepInUse(all []*isolated) {
 	i.unkept = errors.Join(errs...)
 }
 
-// InForce is a file that is not used as it is (12.82), and the content that is served in its place.
-type InForce struct {
-	Path string // absolute, as the process sees it
-	// Sum is the SHA-256 of the content that is not used; empty: the file cannot be read.
-	Sum     string
-	Problem string
-	// Objects is a List with the objects of the last valid content, without comments and
-	// objects of other kinds. Nil: there is none, and the file is left out.
-	Objects json.RawMessage
-}
-
 // noteReplaced notes which files are not used as they are. Their objects are written when they are asked for.
 func (f *Reader) noteReplaced(all []*isolated) {
-	out, proxyName := []InForce{}, f.ProxyName
+	out, proxyName := []model.InForce{}, f.ProxyName
 	var texts []file // that are used instead
 	for _, u := range all {
 		if u.used == u.now {
 			continue
 		}
-		in, text := InForce{Path: u.name, Problem: strings.TrimPrefix(u.problems[0].Error(), u.name+": ")}, file{name: u.name}
+		in, text := model.InForce{Path: u.name, Problem: strings.TrimPrefix(u.problems[0].Error(), u.name+": ")}, file{name: u.name}
 		if u.now != nil {
 			in.Sum = u.now.sum
 		}
@@ -304,7 +294,7 @@ func (f *Reader) noteReplaced(all []*isolated) {
 		}
 		out, texts = append(out, in), append(texts, text)
 	}
-	inForce := sync.OnceValue(func() []InForce {
+	inForce := sync.OnceValue(func() []model.InForce {
 		for i, text := range texts {
 			if text.data != nil {
 				out[i].Objects = objectsOf(proxyName, text)
@@ -317,11 +307,11 @@ func (f *Reader) noteReplaced(all []*isolated) {
 
 // InForce returns the files that are not used as they are; not nil. Unlike the other methods, it is
 // safe for concurrent use.
-func (i *Isolation) InForce() []InForce {
+func (i *Isolation) InForce() []model.InForce {
 	if inForce := i.inForce.Load(); inForce != nil {
 		return (*inForce)()
 	}
-	return []InForce{} // nothing was read yet
+	return []model.InForce{} // nothing was read yet
 }
 
 func sumOf(data []byte) string {
@@ -345,9 +335,9 @@ func objectsOf(proxyName string, in file) json.RawMessage {
 }
 
 // inForce returns what another process serves in place of a file, or nil.
-func (f *Reader) inForce(in file) *InForce {
+func (f *Reader) inForce(in file) *model.InForce {
 	abs, _ := filepath.Abs(in.name) // with an error, the name decides
-	var same *InForce
+	var same *model.InForce
 	sum := ""
 	if len(f.InForce) > 0 && in.err == nil {
 		sum = sumOf(in.data)
@@ -394,7 +384,7 @@ func (f *Reader) goneInForce(dir string, names []string, warnings *manifest.Erro
 	return out
 }
 
-func substituteInForce(r *InForce, in file) (out file, used bool, warning *manifest.Error) {
+func substituteInForce(r *model.InForce, in file) (out file, used bool, warning *manifest.Error) {
 	advice := lastValid
 	if r.Objects == nil {
 		advice = leftOut
