@@ -72,7 +72,7 @@ var Schema = []Row{
 	{Name: EndpointsMap, Key: []Datatype{Address, InetProto, Port, ClassID}, Data: []Datatype{Address, Port}, Contents: Endpoints, Early: true},
 
 	{Name: FirewalledSet, Key: frontendKey, Ranged: true, Drops: NotAdmitted},
-	{Name: SourceRangesSet, Key: clientKey, Interval: true, Contents: Clients},
+	{Name: SourceRangesSet, Key: clientKey, Interval: true, Contents: Clients, Early: true},
 	{Name: AllowFrontendsSet, Key: frontendKey, Ranged: true, Drops: NotAdmitted},
 	{Name: DenyFrontendsSet, Key: frontendKey, Ranged: true, Drops: IsDenied},
 	{Name: AllowedPrefix, Key: clientKey, Contents: Clients, Ranged: true, Early: true, Decides: AllowFrontendsSet},
@@ -113,7 +113,7 @@ var Schema = []Row{
 	{Name: "port-endpoints", Shape: OfRange, Key: []Datatype{Address, InetProto, RangeID, SlotNumber}, Data: []Datatype{Address, Port}, Contents: Endpoints, Early: true},
 	// nft writes numbers such as the number of a range in another byte order where intervals
 	// are in the key.
-	{Name: SourceRangesSet, Shape: OfRange, Key: []Datatype{Address, InetProto, PortRange, Source}, Interval: true, Contents: Clients},
+	{Name: SourceRangesSet, Shape: OfRange, Key: []Datatype{Address, InetProto, PortRange, Source}, Interval: true, Contents: Clients, Early: true},
 	{Name: HairpinSet, Shape: OfRange, Key: []Datatype{Source, Address, InetProto}, Contents: Shared},
 
 	{Name: AffinityMap, Key: clientKey, Data: []Datatype{Address, Port}, Contents: Bindings},

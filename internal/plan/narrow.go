@@ -1,64 +1,106 @@
 package plan
 
 import (
+	"slices"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// narrowClasses finds the frontends that lose slots for clients outside of the cluster, while other endpoints take
-// these slots: those of other nodes, for example. A packet that has found the class of before would find the endpoint
-// of afterwards, which is for other clients and may not be able to answer. So the class with fewer
-// slots comes in a transaction before all others. The changes from an index on are those of one table.
+// narrowClasses finds the frontends whose class of before must not lead to endpoints of afterwards, which a packet
+// would find that is under way. Their class changes in a transaction before all others:
+//
+//   - They lose slots for clients outside of the cluster, while other endpoints take these slots: those of other
+//     nodes, for example, which may not be able to answer. The class with fewer slots comes early.
+//   - They bind clients no more, and refuse those that get an endpoint to which none is bound.
+//
+// The changes from an index on are those of one table.
 func (p *Plan) narrowClasses(first int, cur, want *nft.Table) {
-	var locals map[model.FrontendID]*Change
+	var classes map[model.FrontendID][]*Change
 	for i := range p.Changes[first:] {
 		c := &p.Changes[first+i]
-		if c.Verb == Replace && c.New != nil && nft.RowOf(c.Set.Name).Contents == nft.LocalServices {
-			if locals == nil {
-				locals = make(map[model.FrontendID]*Change)
+		if c.Verb != Replace || c.New == nil {
+			continue
+		}
+		if in := nft.RowOf(c.Set.Name).Contents; in == nft.Services || in == nft.LocalServices {
+			if classes == nil {
+				classes = make(map[model.FrontendID][]*Change)
 			}
-			locals[idOf(c)] = c
+			classes[idOf(c)] = append(classes[idOf(c)], c)
 		}
 	}
-	if locals == nil {
+	if len(classes) == 0 {
 		return
 	}
-	before, after := NewLanes(cur), NewLanes(want)
-	var passing []Change
+	n := narrowing{before: NewLanes(cur), after: NewLanes(want), others: p.otherFacts(first)}
 	for i := range p.Changes[first:] {
 		c := &p.Changes[first+i]
-		if c.Verb != Replace || c.New == nil || nft.RowOf(c.Set.Name).Contents != nft.Endpoints {
-			continue
-		}
-		local := locals[idOf(c)]
-		if local == nil || before.Relays(local.Old) {
-			continue
-		}
-		old, _ := before.Of(local.Set.Name, local.New.Key.Frontend())
-		now, _ := after.Of(local.Set.Name, local.New.Key.Frontend())
-		if old.Has(c.New.Key.Slot) && !now.Has(c.New.Key.Slot) {
-			delete(locals, idOf(c))
-			passing = local.narrow(before, after, passing)
+		if c.Verb == Replace && c.New != nil && nft.RowOf(c.Set.Name).Contents == nft.Endpoints {
+			isEarly := func(class *Change) bool { return n.addClass(class, c.New.Key.Slot) }
+			classes[idOf(c)] = slices.DeleteFunc(classes[idOf(c)], isEarly)
 		}
 	}
-	p.Changes = append(p.Changes, passing...)
+	p.Changes = append(p.Changes, n.passing...)
 }
 
-// narrow lets a class change early. One that begins to bind clients refuses them endpoints of before, to which
-// it does not bind: until the turn, its lane without affinity takes its place, by a temporary change.
-func (c *Change) narrow(before, after *Lanes, passing []Change) []Change {
-	was, is := before.Verdict(c.Old.Value.Class).Chain, after.Verdict(c.New.Value.Class).Chain
-	plain := after.choiceOfLane(is)
-	if c.narrows = plain.isEnd || plain.goTo == "" || !before.choiceOfLane(was).isEnd; c.narrows {
-		return passing
-	}
-	for _, lane := range after.table.Set(nft.LanesMap).Elements {
-		if lane.Value.Verdict.Chain == plain.goTo {
-			early := *c
-			early.New, early.passing = &nft.Element{Key: c.New.Key, Value: nft.Value{Class: nft.Class(lane.Key.Slot)}}, narrow
-			c.Old = early.New
-			return append(passing, early)
+type narrowing struct {
+	before, after *Lanes
+	others        map[model.FrontendID]bool // more changes than their endpoints
+	passing       []Change                  // temporary ones
+}
+
+// otherFacts returns the frontends that go to another Service, or that get or lose a property such as a list of clients.
+func (p *Plan) otherFacts(first int) map[model.FrontendID]bool {
+	others := make(map[model.FrontendID]bool)
+	for i := range p.Changes[first:] {
+		c := &p.Changes[first+i]
+		if c.Kind() != "element" {
+			continue
+		}
+		switch in := nft.RowOf(c.Set.Name).Contents; {
+		case in == nft.Facts, in == nft.Clients, in == nft.Services && c.Verb == Replace && c.Old.Comment != c.New.Comment:
+			others[idOf(c)] = true
 		}
 	}
-	return passing
+	return others
+}
+
+// addClass lets a class change early if a slot gets another endpoint that it must not lead to, and reports
+// whether it does.
+func (n *narrowing) addClass(c *Change, slot uint32) bool {
+	old, _ := n.before.Of(c.Set.Name, c.New.Key.Frontend())
+	if !old.Has(slot) || n.before.Relays(c.Old) {
+		return false
+	}
+	was := n.before.choiceOfLane(n.before.Verdict(c.Old.Value.Class).Chain)
+	is := n.after.choiceOfLane(n.after.Verdict(c.New.Value.Class).Chain)
+	now, _ := n.after.Of(c.Set.Name, c.New.Key.Frontend())
+	binds, bound := !is.isEnd && is.goTo != "", !was.isEnd && was.goTo != ""
+	isNarrower := nft.RowOf(c.Set.Name).Contents == nft.LocalServices && !now.Has(slot)
+	switch {
+	case isNarrower && now.First != old.First && n.others[idOf(c)]:
+		return false // it leads to endpoints of afterwards, and all else must be as afterwards, too
+	case isNarrower && binds && !bound: // it refuses endpoints of before, to which no client is bound
+		n.passClass(c, n.after.table, is.goTo)
+	case isNarrower:
+		c.narrows = true
+	case bound && is.isEnd:
+		n.passClass(c, n.before.table, was.goTo)
+	default:
+		return false
+	}
+	return true
+}
+
+// passClass adds a change to the class of a lane, which is there before the turn.
+func (n *narrowing) passClass(c *Change, in *nft.Table, lane string) {
+	for _, e := range in.Set(nft.LanesMap).Elements {
+		if e.Value.Verdict.Chain == lane {
+			early := *c
+			early.New, early.passing = &nft.Element{Key: c.New.Key, Value: nft.Value{Class: nft.Class(e.Key.Slot)}, Comment: c.Old.Comment}, narrow
+			c.Old = early.New
+			n.passing = append(n.passing, early)
+			return
+		}
+	}
 }

@@ -35,8 +35,11 @@ func (p *Plan) Phases() []*Plan {
 		if c.Kind() == "table" || c.redeclaresMap() {
 			inOne[c.Family] = true
 		}
-		if c.Kind() == "element" && nft.IDOf(c.Set.Name).Name == nft.AllowFrontendsSet {
-			limited[limitedFrontend{c.Family, idOf(c)}] = true
+		if c.Kind() != "element" {
+			continue
+		}
+		if by := nft.IDOf(c.Set.Name).Name; by == nft.AllowFrontendsSet || by == nft.FirewalledSet {
+			limited[limitedFrontend{c.Family, by, idOf(c)}] = true
 		}
 	}
 	moves := p.rangeMoves()
@@ -50,8 +53,11 @@ func (p *Plan) Phases() []*Plan {
 			return narrow
 		}
 		n := phaseOf(c)
-		if c.Kind() == "element" && nft.RowOf(c.Set.Name).Decides == nft.AllowFrontendsSet && !limited[limitedFrontend{c.Family, idOf(c)}] {
-			n = turn // other clients of a list that is there before and afterwards
+		if other := c.otherList(); other != "" && limited[limitedFrontend{c.Family, other, idOf(c)}] {
+			n = leave // the other list is there, so that neither is missing for a moment
+		}
+		if by := c.allows(); by != "" && (!limited[limitedFrontend{c.Family, by, idOf(c)}] || moves[c.Family].changesPorts(c)) {
+			n = turn // other clients of a list that is there before and afterwards, or intervals that may overlap
 		}
 		if n != turn || moves[c.Family] == nil {
 			return n
@@ -86,7 +92,29 @@ func (p *Plan) Phases() []*Plan {
 // limitedFrontend is a frontend that begins or ceases to have a list of allowed clients.
 type limitedFrontend struct {
 	family model.Family
+	by     string // the set of frontends with such a list
 	id     model.FrontendID
+}
+
+// otherList returns the set of frontends with the other kind of list, where a frontend loses one kind.
+func (c *Change) otherList() string {
+	if c.Kind() != "element" || c.Verb != Delete {
+		return ""
+	}
+	return map[string]string{nft.FirewalledSet: nft.AllowFrontendsSet, nft.AllowFrontendsSet: nft.FirewalledSet}[nft.IDOf(c.Set.Name).Name]
+}
+
+// allows returns the set of the frontends to which an element admits clients; empty: it admits none.
+func (c *Change) allows() string {
+	switch {
+	case c.Kind() != "element":
+		return ""
+	case nft.IDOf(c.Set.Name).Name == nft.SourceRangesSet:
+		return nft.FirewalledSet
+	case nft.RowOf(c.Set.Name).Decides == nft.AllowFrontendsSet:
+		return nft.AllowFrontendsSet
+	}
+	return ""
 }
 
 // phase is the place of a change among the transactions of a plan.
@@ -215,6 +243,11 @@ func (p *Plan) rangeMoves() map[model.Family]*moves {
 // that a range at its address has masqueraded would be.
 func (c *Change) endsMasquerading() bool {
 	return c.Verb == Delete && c.Kind() == "element" && (c.Set.Name == nft.MasqFrontendsSet || c.Set.Name == nft.SNATFrontendsMap)
+}
+
+// changesPorts reports whether an interval has the ports of a range that ends, begins, or gets or loses some.
+func (m *moves) changesPorts(c *Change) bool {
+	return m != nil && c.Set.Interval && nft.OfRanges(c.Set.Name) && m.changed[idOf(c)]
 }
 
 func (m *moves) addElement(c *Change) {

@@ -125,17 +125,11 @@ func (w *World) admits(f *frontend, source netip.Addr) bool {
 	return sources == nil || (!sources.Limited || in(sources.Allowed)) && !in(sources.Denied)
 }
 
-// sourceRanges returns the ranges of clients that the Service gives a load balancer address.
-func (f *frontend) sourceRanges() []netip.Prefix {
-	if !f.balancer || f.service.External == nil {
-		return nil
-	}
-	return f.service.External.SourceRanges
-}
-
 // lists returns all ranges of clients that a frontend has.
 func (f *frontend) lists() (out []netip.Prefix) {
-	out = append(out, f.sourceRanges()...)
+	if f.balancer && f.service.External != nil {
+		out = append(out, f.service.External.SourceRanges...)
+	}
 	if s := f.extra().Sources; s != nil {
 		out = append(append(out, s.Allowed...), s.Denied...)
 	}

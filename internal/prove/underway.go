@@ -31,7 +31,6 @@ type underWay struct {
 	Class
 	wants       []expectation // before and after; nil: nothing is promised
 	masquerades bool          // as the wants say, and not by a setting of one and an endpoint of the other
-	mayDrop     bool
 }
 
 // promises returns what is promised of a class of packets during a commit: something, if no frontend serves
@@ -57,8 +56,6 @@ func (w *World) promises(before *World, commit *bytecode.Commit, c Class) *under
 		}
 	case len(wants[0].targets) > 0 && len(wants[1].targets) > 0:
 		u.wants = wants
-		// A lane of before may bind the client, whose endpoint of after remembers none.
-		u.mayDrop = wants[0].remembers > 0 && wants[1].remembers == 0 || !slices.Equal(old.sourceRanges(), now.sourceRanges())
 		u.masquerades = old.service.ExternalPolicy == now.service.ExternalPolicy && old.service.ClientAddresses == now.service.ClientAddresses
 		for i := range wants {
 			wants[i].loosen(&c, before, w)
@@ -89,7 +86,7 @@ func (u *underWay) check(p *prover, got []bytecode.Result) {
 	why := ""
 	for _, r := range got {
 		r.Priority = 0 // it may be left of before
-		if !slices.ContainsFunc(u.wants, func(e expectation) bool { return u.allows(&e, r) }) && (!u.mayDrop || r.Verdict != bytecode.Drop) {
+		if !slices.ContainsFunc(u.wants, func(e expectation) bool { return u.allows(&e, r) }) {
 			why = "neither"
 		}
 	}

@@ -32,6 +32,10 @@ func TestUnderWay(t *testing.T) {
 	inRange := "metadata: {name: web, annotations: {nftproxy.dev/ports: '70-90/tcp, 4000-4999/tcp'}}\nspec: {clusterIP: 10.96.0.10, ports: [{name: more, port: 8000}]}"
 	here, elsewhere := "[{addresses: [10.128.0.1], nodeName: node-1}, {addresses: [10.128.0.2], nodeName: node-1}]", "[{addresses: [10.128.0.1], nodeName: node-1}, {addresses: [10.128.0.3], nodeName: node-2}]"
 	local := "metadata: {name: web}\nspec: {clusterIP: 10.96.0.10, externalIPs: [192.0.2.10], externalTrafficPolicy: Local, ports: [{name: http, port: 80}]}"
+	limited := "metadata: {name: web}\nspec: {type: LoadBalancer, clusterIP: 10.96.0.10, loadBalancerSourceRanges: [198.51.100.0/24], ports: [{name: http, port: 80}]}\n" +
+		"status: {loadBalancer: {ingress: [{ip: 192.0.2.20}]}}"
+	open := strings.Replace(limited, "loadBalancerSourceRanges: [198.51.100.0/24], ", "", 1)
+	const another = "[{addresses: [10.128.0.2]}]"
 	alone := "metadata: {name: web, annotations: {nftproxy.dev/ports: 4000-4999/tcp}}\nspec: {clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}"
 	for name, c := range map[string]struct {
 		before, after *model.Snapshot
@@ -41,6 +45,10 @@ func TestUnderWay(t *testing.T) {
 		"another lane":                 {objects(alone, one), objects(alone, three), "tcp 10.96.0.10:80 "},
 		"fewer endpoints on this node": {objects(local, here), objects(local, elsewhere), "tcp 192.0.2.10:80 "},
 		"fewer, and affinity begins":   {objects(local, here), objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), elsewhere), "tcp 10.96.0.10:80 "},
+		"source ranges begin":          {objects(open, one), objects(limited, one), "tcp 192.0.2.20:80 "},
+		"source ranges end":            {objects(limited, one), objects(open, one), "tcp 192.0.2.20:80 "},
+		"another list of clients":      {objects(limited, one), objects(strings.Replace(open, "name: web", "name: web, annotations: {nftproxy.dev/source-ranges: 198.51.100.0/24}", 1), one), "tcp 192.0.2.20:80 "},
+		"affinity ends":                {objects(strings.Replace(open, "ports:", "sessionAffinity: ClientIP, ports:", 1), one), objects(open, another), "tcp 10.96.0.10:80 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := model.Config{NodeName: "node-1"}
