@@ -27,6 +27,8 @@ type objects struct {
 	snapshot   *model.Snapshot
 	hidden     map[model.ServiceName]bool // in the part that cannot be read
 	unreadable error                      // of all
+	late       map[model.ServiceName]bool // whose endpoints have not arrived: those before are read with the Service of now
+	again      bool                       // all objects arrive once more
 }
 
 func (o *objects) set(change func()) {
@@ -81,9 +83,34 @@ func (f *feed) Load() (*model.Update, error) {
 		})
 		all = withoutGaps(all)
 	}
+	if len(f.objects.late) > 0 {
+		all = withoutGaps(all.Edit(func(name model.ServiceName, s model.ServiceState) model.ServiceState {
+			if f.objects.late[name] {
+				s.Slices = f.states[name].Slices
+			}
+			return s
+		}))
+	}
 	u, now := all.Since(f.states)
 	f.states, u.Partial = now, f.missing
+	if f.objects.again {
+		f.objects.again = false
+		for name, s := range now {
+			u.Services[name] = copied(s)
+		}
+	}
 	return u, nil
+}
+
+// copied returns an equal state in other memory.
+func copied(s model.ServiceState) model.ServiceState {
+	service := *s.Service
+	out := model.ServiceState{Service: &service}
+	for _, slice := range s.Slices {
+		other := *slice
+		out.Slices = append(out.Slices, &other)
+	}
+	return out
 }
 
 // withoutGaps returns a snapshot without Services that are not there.

@@ -44,6 +44,9 @@ const (
 	Unhide                 // it can be read again
 	Unreadable             // the whole source cannot be read
 	Readable               // it can be read again
+	Late                   // endpoints arrive later than their Services
+	Again                  // all objects arrive once more, as with a list
+	Rival                  // the process ends, and another one owns the tables when the next one starts
 	Disturb                // another program changes the rules
 	Miss                   // likewise, and the message about it is lost
 	Fail                   // the next transaction has a fault
@@ -66,14 +69,14 @@ const (
 )
 
 func (k Kind) String() string {
-	return [numKinds]string{"replace", "remove", "several", "move", "hide", "unhide", "unreadable", "readable", "disturb", "miss", "fail", "refuse",
+	return [numKinds]string{"replace", "remove", "several", "move", "hide", "unhide", "unreadable", "readable", "late", "again", "rival", "disturb", "miss", "fail", "refuse",
 		"open", "bind", "interrupt", "toggle", "relink", "take off", "pass", "stop", "kill", "crash soon", "crash at", "part", "settle", "prove"}[k]
 }
 
 // weights are how often kinds of events are drawn.
 var weights = [numKinds]int{
-	Replace: 60, Remove: 10, Several: 10, Move: 4, Hide: 2, Unhide: 2, Unreadable: 2, Readable: 4, Disturb: 6, Miss: 2, Fail: 14, Refuse: 1,
-	Open: 14, Bind: 8, Interrupt: 2, Toggle: 4, Relink: 2, TakeOff: 2, Pass: 12, Stop: 4, Kill: 3, CrashSoon: 4, CrashAt: 1, Part: 4, Settle: 24,
+	Replace: 60, Remove: 10, Several: 10, Move: 4, Hide: 2, Unhide: 2, Unreadable: 2, Readable: 4, Late: 6, Again: 3, Rival: 2, Disturb: 6, Miss: 2, Fail: 14, Refuse: 1,
+	Open: 14, Bind: 8, Interrupt: 2, Toggle: 4, Relink: 2, TakeOff: 2, Pass: 12, Stop: 4, Kill: 3, CrashSoon: 4, CrashAt: 1, Part: 3, Settle: 14,
 }
 
 // proofs is how many seeds there are for each one with a proof at its end: it takes as long as the rest.
@@ -232,8 +235,12 @@ func (r *run) happen(e Event) error {
 	switch e.Kind {
 	case Replace, Remove, Several, Move:
 		r.edit(e, dice)
-	case Hide, Unhide, Unreadable, Readable:
+	case Hide, Unhide, Unreadable, Readable, Late, Again:
 		r.blind(e.Kind, dice)
+	case Rival:
+		r.process.stop()
+		r.Tables.rivalize()
+		return r.restart()
 	case Disturb, Miss:
 		return r.disturb(e.Kind == Miss, dice)
 	case Fail:
@@ -354,6 +361,15 @@ func (r *run) blind(k Kind, dice *rand.Rand) {
 			for range 1 + dice.IntN(5) {
 				r.objects.hidden[workload.ServiceName(dice.IntN(services))] = true
 			}
+		case Late:
+			r.objects.late = make(map[model.ServiceName]bool)
+			for range 1 + dice.IntN(10) {
+				i := dice.IntN(services)
+				r.objects.late[workload.ServiceName(i)] = true
+				r.note(i)
+			}
+		case Again:
+			r.objects.again = true
 		case Unhide:
 			r.objects.hidden = nil
 		case Unreadable:
@@ -423,7 +439,7 @@ func (r *run) disturb(missed bool, dice *rand.Rand) error {
 // isCalm reports whether the process has no work, and nothing keeps it from its next.
 func (r *run) isCalm() bool {
 	blind := false
-	r.objects.set(func() { blind = len(r.objects.hidden) > 0 || r.objects.unreadable != nil })
+	r.objects.set(func() { blind = len(r.objects.hidden)+len(r.objects.late) > 0 || r.objects.unreadable != nil })
 	r.Tables.mu.Lock()
 	defer r.Tables.mu.Unlock()
 	return !blind && len(r.Tables.faults) == 0 && !r.Tables.vandalized && r.Tables.refused == (model.ServiceName{}) && !r.unchecked &&
@@ -536,7 +552,7 @@ const rest = 3 * time.Minute
 func (r *run) settle(prove bool) error {
 	r.Tables.Heal()
 	r.Links.raise()
-	r.objects.set(func() { r.objects.hidden, r.objects.unreadable = nil, nil })
+	r.objects.set(func() { r.objects.hidden, r.objects.unreadable, r.objects.late = nil, nil, nil })
 	r.notify()
 	for pause := rest; ; {
 		if r.unchecked {

@@ -37,6 +37,7 @@ type Tables struct {
 	watcher    *Conn                  // gets the transactions of other programs
 	faults     []Fault                // of the next transactions
 	refused    model.ServiceName      // whose elements the kernel refuses
+	rival      *Conn                  // another process that owns the tables; nil: none
 	vandalized bool                   // another program has changed the tables
 	trace      []uint64               // a hash of each transaction of a process
 	expected   bool                   // a refusal is no surprise: other programs or faults have been at work
@@ -68,6 +69,20 @@ func (t *Tables) Heal() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.faults, t.refused = nil, model.ServiceName{}
+	if t.rival != nil {
+		t.rival.end()
+		t.rival = nil
+	}
+}
+
+// rivalize makes another process the owner of tables that have lost theirs, until faults end.
+func (t *Tables) rivalize() {
+	c := t.Connect(func() {})
+	if _, err := c.Claim(); err == nil {
+		t.mu.Lock()
+		t.rival = c
+		t.mu.Unlock()
+	}
 }
 
 // expectNothing begins to report transactions that the kernel refuses, while no fault makes it do so.
