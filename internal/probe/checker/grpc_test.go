@@ -79,7 +79,7 @@ func TestGRPC(t *testing.T) {
 	web := target(webServer(t, ns, both[0]))
 	compare(t, "a web server", check(t, ns, "grpc", web), "grpc: connection closed: the server may not speak gRPC on this port")
 	hung := target(listen(t, ns, both[0], func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }))
-	compare(t, "hung", check(t, ns, "{grpc, timeout: 100ms}", hung), "grpc: no answer within 100ms")
+	compare(t, "hung", check(t, ns, "{grpc, timeout: 1s}", hung), "grpc: no answer within 1s")
 	secured := target(secureServer(t, ns, both[0], certificate(t)))
 	compare(t, "a web server with TLS", check(t, ns, "{grpc, tls: true}", secured), "TLS: the server does not offer HTTP/2, which gRPC needs")
 }

@@ -66,16 +66,16 @@ func TestTCP(t *testing.T) {
 		{"answers", redis, `{tcp, send: "PING\r\n", expect: +PONG}`, ""},
 		{"answers in binary", say("\x00\xff\x01"), `{tcp, expectHex: "ff 01"}`, ""},
 		{"answers in order", say("+PONG\r\n$89\r\n# Replication\r\nrole:master\r\n"), `{tcp, send: x, expectMatches: '(?s)\+PONG.*role:master'}`, ""},
-		{"lacks the first answer", say("-LOADING\r\n$89\r\n# Replication\r\nrole:master\r\n"), `{tcp, send: x, expectMatches: '(?s)\+PONG.*role:master', timeout: 100ms}`,
+		{"lacks the first answer", say("-LOADING\r\n$89\r\n# Replication\r\nrole:master\r\n"), `{tcp, send: x, expectMatches: '(?s)\+PONG.*role:master', timeout: 1s}`,
 			`expected "(?s)\\+PONG.*role:master", got "-LOADING\r\n$89\r\n# Replication\r\nrole:maste"...`},
-		{"lacks the text", say("abc"), `{tcp, expect: x, expectMatches: b, timeout: 100ms}`, `expected "x", got "abc"`},
+		{"lacks the text", say("abc"), `{tcp, expect: x, expectMatches: b, timeout: 1s}`, `expected "x", got "abc"`},
 		{"does not match", func(c net.Conn) { _, _ = io.WriteString(c, "abc") }, `{tcp, expect: a, expectMatches: x}`, `expected "x", got "abc"`},
 		{"answers otherwise", redis, `{tcp, send: "HELLO\r\n", expect: +PONG}`, `expected "+PONG", got "-ERR\r\n"`},
 		{"answers controls", func(c net.Conn) { _, _ = io.WriteString(c, "\x1b[31m"+strings.Repeat("x", 90)) }, `{tcp, expect: ok}`,
 			`expected "ok", got "\x1b[31mxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"...`},
 		{"closes", func(net.Conn) {}, `{tcp, expect: ok}`, `expected "ok", got nothing`},
-		{"hangs", hung, `{tcp, expect: ok, timeout: 100ms}`, `receive "ok": no answer within 100ms`},
-		{"hangs after a part", say("o"), `{tcp, expect: ok, timeout: 100ms}`, `expected "ok", got "o"`},
+		{"hangs", hung, `{tcp, expect: ok, timeout: 1s}`, `receive "ok": no answer within 1s`},
+		{"hangs after a part", say("o"), `{tcp, expect: ok, timeout: 1s}`, `expected "ok", got "o"`},
 		{"resets", func(c net.Conn) {
 			_, _ = c.Read(make([]byte, 1))
 			_ = c.(*net.TCPConn).SetLinger(0)
