@@ -317,7 +317,6 @@ func (r *room) open(network string, family model.Family, port uint16) (*testFlow
 	return f, nil
 }
 
-// ask returns the address that answers.
 func (f *testFlow) ask() (string, error) {
 	if err := f.conn.SetDeadline(time.Now().Add(testTime)); err != nil {
 		return "", err

@@ -14,7 +14,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nftconn"
 )
 
-// TableName is the name of the table, of the family inet.
 const TableName = "nftproxy-fast-path"
 
 const (

@@ -16,7 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// InterfaceAddresses returns the addresses of this machine's interfaces.
 func InterfaceAddresses() ([]netip.Addr, error) {
 	list, err := listAddresses()
 	out := make([]netip.Addr, 0, len(list))

@@ -48,7 +48,6 @@ func (System) ServingAddresses() ([]netip.Addr, error) { return ServingAddresses
 // Follower is told that the addresses for NodePorts may have changed. It must not block.
 type Follower interface{ AddressesChanged() }
 
-// NewInterfaces returns an Interfaces that lists addresses from a source.
 func NewInterfaces(from AddressSource, log *slog.Logger) *Interfaces {
 	i := &Interfaces{from: from, log: log}
 	i.Expire()

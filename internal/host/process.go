@@ -117,7 +117,6 @@ func Processes(names ...string) []Process {
 	return out
 }
 
-// Arguments returns the command line of the process.
 func (p Process) Arguments() ([]string, error) {
 	data, err := os.ReadFile(p.procFile("cmdline"))
 	if err != nil {

@@ -111,7 +111,6 @@ func newInquiry(s *nft.Set, f model.Family, wanted []nft.Element) *Inquiry {
 	return &Inquiry{wanted: wanted, decoder: codec.NewElementDecoder(s, f), data: data, header: len(data), answers: newInbox(answersAtOnce, maxAnswer)}
 }
 
-// NewInquiry returns an inquiry about a set.
 func NewInquiry(s *nft.Set, f model.Family) *Inquiry {
 	q := newInquiry(s, f, nil)
 	q.collects = true

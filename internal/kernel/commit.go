@@ -162,7 +162,6 @@ func (c *Conn) batchOf(t *codec.Transaction, generation, first uint32) []byte {
 // keptBatch is the most bytes that are kept for the next batch: a part of a load fits.
 const keptBatch = 1 << 20
 
-// batchEnd is the length of the message that ends a batch.
 const batchEnd = unix.NLMSG_HDRLEN + netlinkio.HeaderLength
 
 // appendMessage appends a padded netlink message. A batch can have tens of

@@ -192,7 +192,6 @@ func (c *Conn) OwnedByOther() (*OwnedError, error) {
 	return nil, err
 }
 
-// tableState is the state of our table of a family.
 type tableState struct {
 	family model.Family
 	flags  uint32

@@ -195,7 +195,6 @@ func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 
 func alignedLength(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
 
-// Receive returns the messages of the next datagram.
 func (s *socket) Receive() (all []netlink.Message, err error) {
 	for m, err := range s.ReceiveIter() {
 		if err != nil {

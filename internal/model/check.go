@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// CheckType is the protocol of a health check.
 type CheckType uint8
 
 const (
@@ -103,7 +102,6 @@ const (
 	DefaultCheckFall     = 3
 )
 
-// Defaults and limits of a check of type CheckPassive.
 const (
 	DefaultPassiveInterval = 10 * time.Second
 	DefaultPassiveFailures = 5
@@ -265,7 +263,6 @@ type CheckResult struct {
 	Checked time.Time // end of the last check; zero: not checked yet
 }
 
-// Why returns why an endpoint fails.
 func (r CheckResult) Why() string {
 	if r.Message == "" {
 		return "it passes again, but not for long enough"

@@ -47,7 +47,6 @@ type Host struct {
 	Weight   uint16 // share of new connections relative to other endpoints; zero: the default, 1 or [CiliumDefault]
 }
 
-// DrainByOperator drains the host on behalf of the operator of this machine.
 func (h *Host) DrainByOperator() {
 	if !h.Drain {
 		h.Drain, h.Weight = true, max(1, h.Weight)

@@ -62,7 +62,6 @@ const (
 	LimitConnections
 )
 
-// LimitKinds lists the kinds by name, as in metrics.
 var LimitKinds = [...]string{"rate-per-client", "rate", "connections-per-client", "connections"}
 
 func (k LimitKind) String() string { return LimitKinds[k] }

@@ -24,7 +24,6 @@ func (l *Listener) Has(a InterfaceAddress) bool {
 	return (l.Interface == "" || l.Interface == a.Interface) && slices.Contains(l.Families, FamilyOf(a.Address)) && a.Address.IsGlobalUnicast()
 }
 
-// NeedsAddresses reports whether the Service depends on addresses of this machine.
 func (s *Service) NeedsAddresses() bool {
 	e := s.Extra()
 	return len(e.Listeners)+len(e.MasqueradeFrom) > 0

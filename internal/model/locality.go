@@ -80,7 +80,6 @@ func (c *Config) nodePortRanges(node *Node, f Family) []netip.Prefix {
 	return ranges
 }
 
-// servesPrimary reports whether the first address of each family serves NodePorts.
 func (c *Config) servesPrimary() bool { return c.NodePortPrimary || len(c.NodePortAddresses) == 0 }
 
 // servesIn reports whether an address is in any of the ranges. IPv6 link-local

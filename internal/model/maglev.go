@@ -27,7 +27,6 @@ func (s *Service) MaglevSize(endpoints int) int {
 	return int(MaglevSizes[min(i, len(MaglevSizes)-1)])
 }
 
-// Slots for each endpoint.
 const (
 	evenSlots   = 100 // shares that differ by a hundredth (Maglev, section 3.4)
 	unevenSlots = 10  // by a tenth

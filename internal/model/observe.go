@@ -159,7 +159,6 @@ func (r *Refusal) Ends() string {
 	return "dropped"
 }
 
-// Outcome is what a client got.
 type Outcome uint8
 
 const (

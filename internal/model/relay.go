@@ -16,7 +16,6 @@ import (
 // RelayPort is the port at which this process takes the connections to Services that it relays.
 const RelayPort = 10245
 
-// RelayUse is whether connections of a Service are relayed.
 type RelayUse uint8
 
 const (
@@ -31,7 +30,6 @@ var RelayNames = []string{"true", "proxy-v2"}
 // Relayed reports whether this process relays the connections to a frontend.
 func (r *Route) Relayed() bool { return r.Service.Extra().Relay != NoRelay }
 
-// Relayed is how connections to a frontend are relayed.
 type Relayed struct {
 	Service   ServiceName
 	Servers   []Endpoint // that take new connections; none: all are refused
@@ -125,7 +123,6 @@ func (r *Router) Loops(name ServiceName) (out []Loop) {
 // addresses of the node to its neighbours, and IPv6 has no such switch. A process listens
 // there instead, and connects to another frontend of the Service.
 
-// loopbacks are the addresses that a listener uses.
 var loopbacks = map[Family]netip.Addr{IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}), IPv6: netip.IPv6Loopback()}
 
 func Loopback(f Family) netip.Addr { return loopbacks[f] }

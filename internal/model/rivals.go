@@ -24,7 +24,6 @@ type rangeAddress struct {
 	protocol Protocol
 }
 
-// rangeClaims are the claims of an address and protocol.
 type rangeClaims struct {
 	all    claims
 	served claims // no two overlap; each of the others overlaps one that comes first

@@ -101,7 +101,6 @@ type Service struct {
 	Check       *Check // health check of each endpoint; nil: none
 }
 
-// Object returns the reference to the object that the Service comes from.
 func (s *Service) Object() Object {
 	if s.Balance {
 		return s.Name.BalanceObject()
@@ -158,7 +157,6 @@ func (s *Service) Serves(a netip.Addr) bool {
 	return slices.Contains(s.ClusterIPs, a) || slices.Contains(e.ExternalIPs, a) || slices.Contains(e.LoadBalancerIPs, a)
 }
 
-// ServicePort is one entry of a Service's ports.
 type ServicePort struct {
 	Name     string // may be empty (1.10)
 	Protocol Protocol

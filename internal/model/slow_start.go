@@ -10,7 +10,6 @@ import (
 // begins with one of them, and gets another one in each of StartParts-1 steps of equal length.
 const StartParts = 10
 
-// Starting is an endpoint of a Service that starts slowly.
 type Starting struct {
 	Endpoint netip.AddrPort // with port 0 for all ports of a range
 	Part     uint8          // of its weight, from 1 to StartParts-1

@@ -29,7 +29,6 @@ func NewSources(limited bool, allowed, denied []netip.Prefix) *Sources {
 	return s
 }
 
-// Admits reports whether a client may connect.
 func (s *Sources) Admits(client netip.Addr) bool {
 	return s == nil || (!s.Limited || coversAddress(s.Allowed, client)) && !coversAddress(s.Denied, client)
 }
@@ -140,7 +139,6 @@ const (
 	balanceDenyField        = "deny"
 )
 
-// SourceList is a list of clients as an object has it.
 type SourceList struct {
 	Field  string
 	Denies bool // clients in the list; otherwise, it denies all others
@@ -153,7 +151,6 @@ func (l SourceList) Excludes(client netip.Addr) bool {
 	return in == l.Denies
 }
 
-// SourceLists returns the lists of clients for the frontends of a kind in one family.
 func (s *Service) SourceLists(kind Kind, f Family) (out []SourceList) {
 	allowed, denied, clients := SourceRangesAnnotation, DeniedSourcesAnnotation, loadBalancerField
 	if s.Balance {
@@ -172,7 +169,6 @@ func (s *Service) SourceLists(kind Kind, f Family) (out []SourceList) {
 	return out
 }
 
-// familySources are the clients of a Service in one family.
 type familySources struct {
 	locality      *Locality
 	family        Family

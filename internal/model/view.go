@@ -130,7 +130,6 @@ func (r *frontends) Rivals(f Frontend, route *Route, yield func(*Route)) {
 	}
 }
 
-// IsBalance reports whether a Service comes from a Balance.
 func (r *registry) IsBalance(name ServiceName) bool {
 	s, ok := r.services[name]
 	return ok && s.state.Service.Balance

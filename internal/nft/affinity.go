@@ -62,7 +62,6 @@ func affinityOf(c Class) Affinity {
 	return a
 }
 
-// Bindings returns the name of the map of clients.
 func (a Affinity) Bindings() string {
 	switch {
 	case a.Shared:

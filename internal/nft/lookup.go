@@ -170,7 +170,6 @@ func (t *Table) MasqueradeFrom(f model.Frontend) (from []netip.Addr) {
 	return from
 }
 
-// SNATAddresses returns the addresses to which a chain rewrites sources.
 func (t *Table) SNATAddresses(chain string) (out []netip.Addr) {
 	if c := t.Chain(chain); c != nil {
 		for _, s := range slices.Concat(c.Rules...) {

@@ -110,7 +110,6 @@ const (
 	ClientConnectionsMap = "client-connections"
 )
 
-// ClientLimitMaps lead to the chains for limits of clients.
 var ClientLimitMaps = []string{ClientRatesMap, ClientConnectionsMap}
 
 // OverSet returns the name of the set that counts packets dropped by a kind of limit.

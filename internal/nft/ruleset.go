@@ -122,7 +122,6 @@ func (s *Set) Same(o *Set) bool {
 		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Timeless == o.Timeless && s.Counters == o.Counters && s.Limits == o.Limits && s.Size == o.Size
 }
 
-// Concat reports whether the key has several fields.
 func (s *Set) Concat() bool { return len(s.Key) > 1 }
 
 // HasSlots reports whether the key ends with the number of a slot.
@@ -149,7 +148,6 @@ func (s *Set) HasRanges() bool {
 	return slices.Contains(s.Key, RangeID) || slices.Contains(s.Key, PortRange)
 }
 
-// Sort sorts the elements by their keys.
 func (s *Set) Sort() {
 	slices.SortFunc(s.Elements, func(a, b Element) int { return a.Key.Compare(b.Key) })
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Contents is the kind of the elements of a set.
 type Contents uint8
 
 const (
@@ -201,7 +200,6 @@ func IDOf(set string) SetID {
 // its ports are intervals, and not single ones beside a prefix.
 func OfRanges(set string) bool { return set == RangesMap || IDOf(set).Shape == OfRange }
 
-// SetsWith returns the names of all sets whose elements are of a kind.
 func SetsWith(c Contents) (names []string) {
 	for i := range Schema {
 		if r := &Schema[i]; r.Contents == c {
@@ -213,7 +211,6 @@ func SetsWith(c Contents) (names []string) {
 	return names
 }
 
-// Declare returns an empty set as its row declares it.
 func Declare(set string) *Set {
 	p := placeOf(set)
 	key := p.row.Key

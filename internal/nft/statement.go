@@ -253,7 +253,6 @@ func Forget(bindings string, key Concat) Update {
 	return u
 }
 
-// NotedClass is the data that Note stores.
 var NotedClass = Concat{PacketClass}
 
 // SetOf returns the name of the set or map that a statement refers to, empty if
@@ -336,7 +335,6 @@ func (r Rule) Text(f model.Family) string {
 	return strings.Join(texts, " ")
 }
 
-// Text prints the change as nft does.
 func (u Update) Text(f model.Family) string {
 	text := fmt.Sprintf("%s @%s { %s", u.Op, u.Set, u.Key.Text(f))
 	if u.Timeout > 0 {

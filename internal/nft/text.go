@@ -245,7 +245,6 @@ func (c *Chain) print(p *printer, f model.Family) {
 	p.close()
 }
 
-// HookText returns the declaration of a base chain.
 func (c *Chain) HookText() string {
 	return fmt.Sprintf("type %s hook %s priority %d; policy accept;", c.Type(), c.Hook, c.Priority)
 }

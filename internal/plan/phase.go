@@ -199,7 +199,6 @@ type addressMoves struct {
 	ends   bool // frontends of one port stay, and are masqueraded no more
 }
 
-// rangeMoves returns the moves of each family whose ranges the plan changes.
 func (p *Plan) rangeMoves() map[model.Family]*moves {
 	var out map[model.Family]*moves
 	for i := range p.Changes {

@@ -125,7 +125,6 @@ func (c Change) Path() string {
 	return path
 }
 
-// Text describes the change in one line.
 func (c Change) Text() string {
 	if c.Kind() != "element" {
 		return fmt.Sprintf("%s %s %s", c.Verb, c.Kind(), c.Path())

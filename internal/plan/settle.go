@@ -150,7 +150,6 @@ func (l *Lanes) choiceOfLane(name string) choice {
 	return choice{}
 }
 
-// Verdict returns the verdict on connections to frontends of a class.
 func (l *Lanes) Verdict(c nft.Class) nft.Verdict {
 	if l.verdicts != nil {
 		return l.verdicts[c]

@@ -30,7 +30,6 @@ type Transaction struct {
 	Messages []Message
 }
 
-// Size is the size of a transaction on the wire.
 type Size struct {
 	Messages int
 	Bytes    int // without the message headers

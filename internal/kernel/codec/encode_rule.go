@@ -331,7 +331,6 @@ func snatExpression(f model.Family) *expr.NAT {
 	return n
 }
 
-// verdictCodes are the kernel's numbers of actions.
 var verdictCodes = [...]expr.VerdictKind{
 	nft.Accept: expr.VerdictAccept, nft.Drop: expr.VerdictDrop, nft.Goto: expr.VerdictGoto, nft.Jump: expr.VerdictJump,
 	nft.Return: expr.VerdictReturn,
