@@ -82,7 +82,8 @@ lint: ## check formatting, vet, staticcheck, spelling, the workflow, go.mod and 
 	go vet -tags=guest,counting ./test ./test/clock # tests that only run on other kernels
 	@for os in linux darwin windows; do for arch in amd64 arm64; do \
 		echo "kubectl-nftproxy for $$os on $$arch"; \
-		GOOS=$$os GOARCH=$$arch go build -o /dev/null ./cmd/kubectl-nftproxy && GOOS=$$os GOARCH=$$arch go vet ./cmd/kubectl-nftproxy || exit 1; \
+		export GOOS=$$os GOARCH=$$arch; \
+		go build -o /dev/null ./cmd/kubectl-nftproxy && go vet $$(go list -f '{{range .GoFiles}}cmd/kubectl-nftproxy/{{.}} {{end}}' ./cmd/kubectl-nftproxy) || exit 1; \
 	done; done
 	go run $(STATICCHECK) ./...
 	git grep -lz . -- '*.go' '*.md' Makefile scripts | xargs -0 go run $(MISSPELL) -error
