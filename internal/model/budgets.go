@@ -230,18 +230,18 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 	return out, []Notice{newNotice(s.Object(), ManySlots, "%s", a.explainSize(s, size))}
 }
 
-func (a request) explainSize(s *Service, size int) string {
+func (r request) explainSize(s *Service, size int) string {
 	limit, remedy := s.Words().Sprintf("the %d of a Service", budget.MaglevSlots), s.Words().Text("split the Service")
-	if size < a.alone() {
+	if size < r.alone() {
 		limit, remedy = s.Words().Sprintf("what older Services leave of %d", budget.MaglevSlotsNode), "ask for smaller tables in these"
 	}
 	effect := "the scheduler is source-hash"
 	if size > 0 {
 		effect, remedy = fmt.Sprintf("each has %d", size), s.askFor(size)+", or "+remedy
 	}
-	tables := fmt.Sprintf("%d tables of %d slots exceed", a.n, a.size)
-	if a.n == 1 {
-		tables = fmt.Sprintf("a table of %d slots exceeds", a.size)
+	tables := fmt.Sprintf("%d tables of %d slots exceed", r.n, r.size)
+	if r.n == 1 {
+		tables = fmt.Sprintf("a table of %d slots exceeds", r.size)
 	}
 	return fmt.Sprintf("%s %s: %s; %s", tables, limit, effect, remedy)
 }

@@ -162,9 +162,9 @@ func TestReadsSeldom(t *testing.T) {
 		time.Sleep(period)
 		takes = time.Second
 		read(2)
-		time.Sleep(rest*time.Second - 1)
+		time.Sleep(rest*time.Second - time.Nanosecond)
 		read(2)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		read(3)
 		time.Sleep(keep)
 		if v.last != nil {
