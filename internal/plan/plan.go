@@ -229,7 +229,9 @@ func Merge(a, b *Plan) *Plan {
 // program has changed it again.
 func (p *Plan) Revert(held *nft.Ruleset) {
 	changed := make(map[*nft.Set]map[nft.Key]nft.Element)
-	for _, c := range slices.Backward(p.Changes) {
+	inOrder := slices.Clone(p.Changes) // the temporary changes of elements come before those that stay
+	slices.SortStableFunc(inOrder, func(a, b Change) int { return cmp.Compare(b.passing, a.passing) })
+	for _, c := range slices.Backward(inOrder) {
 		t := held.Table(c.Family)
 		if c.Kind() != "element" || c.Set.Dynamic || t == nil || t.Set(c.Set.Name) == nil {
 			continue
