@@ -53,8 +53,11 @@ func (p *Plan) Phases() []*Plan {
 			return narrow
 		}
 		n := phaseOf(c)
-		if other := c.otherList(); other != "" && limited[limitedFrontend{c.Family, other, idOf(c)}] {
-			n = leave // the other list is there, so that neither is missing for a moment
+		if c.isFirewalled() && limited[limitedFrontend{c.Family, nft.AllowFrontendsSet, idOf(c)}] && !moves[c.Family].changes(idOf(c)) {
+			n = narrow // so that neither list is missing for a moment
+			if c.Verb == Delete {
+				n = leave
+			}
 		}
 		if by := c.allows(); by != "" && (!limited[limitedFrontend{c.Family, by, idOf(c)}] || moves[c.Family].changesPorts(c)) {
 			n = turn // other clients of a list that is there before and afterwards, or intervals that may overlap
@@ -96,12 +99,9 @@ type limitedFrontend struct {
 	id     model.FrontendID
 }
 
-// otherList returns the set of frontends with the other kind of list, where a frontend loses one kind.
-func (c *Change) otherList() string {
-	if c.Kind() != "element" || c.Verb != Delete {
-		return ""
-	}
-	return map[string]string{nft.FirewalledSet: nft.AllowFrontendsSet, nft.AllowFrontendsSet: nft.FirewalledSet}[nft.IDOf(c.Set.Name).Name]
+// isFirewalled reports whether a frontend begins or ceases to have source ranges.
+func (c *Change) isFirewalled() bool {
+	return c.Kind() == "element" && nft.IDOf(c.Set.Name).Name == nft.FirewalledSet
 }
 
 // allows returns the set of the frontends to which an element admits clients; empty: it admits none.
@@ -152,6 +152,12 @@ func isAllow(chain string) bool {
 	return slices.ContainsFunc(nft.Shapes[:], func(s nft.Shape) bool { return chain == s.Chain(nft.AllowChain) })
 }
 
+// isList reports whether a set has clients that frontends allow or deny, or the frontends that do.
+func isList(set string) bool {
+	row := nft.RowOf(set)
+	return row.Drops == nft.NotAdmitted || row.Drops == nft.IsDenied || row.Decides != ""
+}
+
 // hasRules reports whether all of some rules are among others.
 func hasRules(rules, all []nft.Rule, f model.Family) bool {
 	return !slices.ContainsFunc(all, func(r nft.Rule) bool {
@@ -185,6 +191,7 @@ func (c *Change) exchangesRules() bool {
 // that moment.
 type moves struct {
 	ended   map[model.FrontendID]bool // frontends that end
+	begun   map[model.FrontendID]bool // frontends of one port that begin
 	changed map[model.FrontendID]bool // ranges that end, begin, or get or lose ports
 	at      map[netip.Addr]addressMoves
 	atOnce  bool // a chain exchanges rules
@@ -195,6 +202,7 @@ type addressMoves struct {
 	ranges bool // ranges that end, begin, or get or lose ports
 	first  bool // it gets its first range
 	last   bool // it loses its last one
+	limits bool // ranges get source ranges
 	begins bool // frontends of one port begin
 	ends   bool // frontends of one port stay, and are masqueraded no more
 }
@@ -210,7 +218,7 @@ func (p *Plan) rangeMoves() map[model.Family]*moves {
 			out = make(map[model.Family]*moves)
 		}
 		if out[c.Family] == nil {
-			out[c.Family] = &moves{make(map[model.FrontendID]bool), make(map[model.FrontendID]bool), make(map[netip.Addr]addressMoves), false}
+			out[c.Family] = &moves{ended: make(map[model.FrontendID]bool), begun: make(map[model.FrontendID]bool), changed: make(map[model.FrontendID]bool), at: make(map[netip.Addr]addressMoves)}
 		}
 		out[c.Family].changed[idOf(c)] = true
 	}
@@ -244,9 +252,14 @@ func (c *Change) endsMasquerading() bool {
 	return c.Verb == Delete && c.Kind() == "element" && (c.Set.Name == nft.MasqFrontendsSet || c.Set.Name == nft.SNATFrontendsMap)
 }
 
-// changesPorts reports whether an interval has the ports of a range that ends, begins, or gets or loses some.
+// changes reports whether a frontend is a range that ends, begins, or gets or loses ports.
+func (m *moves) changes(f model.FrontendID) bool { return m != nil && m.changed[f] }
+
+// changesPorts reports whether an interval has the ports of a range that ends, begins, or gets or loses some. One that
+// ends can leave later if no other one comes, which it may overlap.
 func (m *moves) changesPorts(c *Change) bool {
-	return m != nil && c.Set.Interval && nft.OfRanges(c.Set.Name) && m.changed[idOf(c)]
+	return c.Set.Interval && nft.OfRanges(c.Set.Name) && m.changes(idOf(c)) &&
+		(c.Verb != Delete || m.at[c.elementKey().Address].limits)
 }
 
 func (m *moves) addElement(c *Change) {
@@ -257,8 +270,10 @@ func (m *moves) addElement(c *Change) {
 		at.ranges = true
 	case c.Set.Name == nft.RangeAddressesSet:
 		at.first, at.last = c.Verb == Add, c.Verb == Delete
+	case c.Verb == Add && nft.OfRanges(c.Set.Name) && c.Set.Interval:
+		at.limits = true
 	case c.Verb == Add && c.Set.Name == nft.ServicesMap:
-		at.begins = true
+		at.begins, m.begun[idOf(c)] = true, true
 	}
 	if m.at[a] = at; c.Verb == Delete && nft.RowOf(c.Set.Name).Contents == nft.Services {
 		m.ended[idOf(c)] = true
@@ -293,6 +308,8 @@ func (m *moves) phaseOfElement(c *Change) phase {
 		return tidy
 	case m.atOnce:
 		return turn
+	case c.Verb == Add && m.begun[f] && at.ranges && isList(c.Set.Name):
+		return narrow // a range may have served the port: a client that both exclude must not find the frontend without
 	case deletes && nft.IDOf(c.Set.Name).Name == nft.HairpinSet:
 		return tidy // the endpoint of a frontend that may leave after the turn
 	case ofRange && m.changed[f]:

@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source/files"
 )
 
-// TestUnderWay: a port moves from a range to a frontend of its own, a Service gets more endpoints, or has fewer on this node,
-// and another one in a slot of theirs. In one transaction, packets that are under way while the kernel commits it are refused,
+// TestUnderWay: a port moves from a range to a frontend of its own, lists of clients change, or a Service gets more endpoints,
+// or has fewer on this node, and another one in a slot of theirs. In one transaction, packets that are under way while the kernel commits it are refused,
 // or reach an endpoint that is not for them. The plan's own transactions harm none.
 func TestUnderWay(t *testing.T) {
 	const endpoints = "addressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints: "
@@ -35,6 +35,11 @@ func TestUnderWay(t *testing.T) {
 	limited := "metadata: {name: web}\nspec: {type: LoadBalancer, clusterIP: 10.96.0.10, loadBalancerSourceRanges: [198.51.100.0/24], ports: [{name: http, port: 80}]}\n" +
 		"status: {loadBalancer: {ingress: [{ip: 192.0.2.20}]}}"
 	open := strings.Replace(limited, "loadBalancerSourceRanges: [198.51.100.0/24], ", "", 1)
+	listed := strings.Replace(open, "name: web", "name: web, annotations: {nftproxy.dev/source-ranges: 198.51.100.0/24}", 1)
+	wide := "\n---\napiVersion: v1\nkind: Service\nmetadata: {name: wide, annotations: {nftproxy.dev/source-ranges: 198.0.0.0/8}}\nspec: {clusterIP: 10.96.0.20, ports: [{name: http, port: 80}]}"
+	beside := "\n---\napiVersion: v1\nkind: Service\n" + strings.NewReplacer("name: web", "name: beside, annotations: {nftproxy.dev/ports: 70-90/tcp}", "port: 80", "port: 8000", "0.10", "0.30", "2.20", "2.30").Replace(limited)
+	aside := strings.NewReplacer("name: web", "name: web, annotations: {nftproxy.dev/ports: 70-90/tcp}", "port: 80", "port: 8000").Replace(limited)
+	wider := strings.NewReplacer("70-90/tcp", "60-90/tcp, nftproxy.dev/source-ranges: 198.51.100.0/24", "loadBalancerSourceRanges: [198.51.100.0/24], ", "").Replace(aside)
 	const another = "[{addresses: [10.128.0.2]}]"
 	alone := "metadata: {name: web, annotations: {nftproxy.dev/ports: 4000-4999/tcp}}\nspec: {clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}"
 	for name, c := range map[string]struct {
@@ -47,7 +52,10 @@ func TestUnderWay(t *testing.T) {
 		"fewer, and affinity begins":   {objects(local, here), objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), elsewhere), "tcp 10.96.0.10:80 "},
 		"source ranges begin":          {objects(open, one), objects(limited, one), "tcp 192.0.2.20:80 "},
 		"source ranges end":            {objects(limited, one), objects(open, one), "tcp 192.0.2.20:80 "},
-		"another list of clients":      {objects(limited, one), objects(strings.Replace(open, "name: web", "name: web, annotations: {nftproxy.dev/source-ranges: 198.51.100.0/24}", 1), one), "tcp 192.0.2.20:80 "},
+		"another list of clients":      {objects(limited, one), objects(listed, one), "tcp 192.0.2.20:80 "},
+		"one list of two":              {objects(listed+wide, one), objects(limited+wide, one), "tcp 192.0.2.20:80 "},
+		"a listed port that moves":     {objects(aside+beside, one), objects(limited+beside, one), "tcp 10.96.0.10:80 "},
+		"a range gets another list":    {objects(aside, one), objects(wider, one), "tcp 10.96.0.10:70 "},
 		"affinity ends":                {objects(strings.Replace(open, "ports:", "sessionAffinity: ClientIP, ports:", 1), one), objects(open, another), "tcp 10.96.0.10:80 "},
 	} {
 		t.Run(name, func(t *testing.T) {
