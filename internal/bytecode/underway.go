@@ -16,6 +16,8 @@ import (
 type Commit struct {
 	// Replaces reports whether a table ends, and another one of its name begins.
 	Replaces bool
+	// Redeclares reports whether a map of a table ends, and another one of its name begins.
+	Redeclares bool
 	// Exchanges reports whether a chain that is there before and after gets other rules.
 	Exchanges     bool
 	before, after *Ruleset
@@ -55,8 +57,12 @@ func (c *Commit) add(before, after *table) {
 		c.Replaces = true
 	}
 	for name, s := range before.sets {
-		if other := after.sets[name]; other != nil && other.born == s.born {
+		switch other := after.sets[name]; {
+		case other == nil:
+		case other.born == s.born:
 			c.twins[s], c.twins[other] = other, s
+		default:
+			c.Redeclares = true
 		}
 	}
 	for name, old := range before.chains {

@@ -49,7 +49,7 @@ func (w *World) promises(before *World, commit *bytecode.Commit, c Class) *under
 		}
 	case old == nil || now == nil || old.service.Name != now.service.Name || old.kind != now.kind || old.addr != now.addr:
 	case old.isRange() != now.isRange() && (commit.Exchanges || before.isShared(&c.Packet) || w.isShared(&c.Packet)), old.isRange() && now.isRange() && old.target != now.target:
-	case commit.Replaces && (old.ranged || now.ranged || len(old.lists())+len(now.lists()) > 0): // a new table has no intervals for a moment
+	case commit.Replaces && (old.ranged || now.ranged || before.isShared(&c.Packet) || w.isShared(&c.Packet) || len(old.lists())+len(now.lists()) > 0): // a new table has no intervals for a moment
 	case !before.admits(old, c.Source) && !w.admits(now, c.Source):
 		if slices.Equal(old.lists(), now.lists()) {
 			u.wants = wants
@@ -62,6 +62,9 @@ func (w *World) promises(before *World, commit *bytecode.Commit, c Class) *under
 			for _, t := range wants[i].targets {
 				u.masquerades = u.masquerades && before.masquerades(old, &c.Packet, t.at) == w.masquerades(now, &c.Packet, t.at)
 			}
+		}
+		if commit.Redeclares && wants[0].remembers > 0 && old.service.ExternalPolicy == model.PolicyLocal && before.isOutside(&c.Packet) && !w.isOutside(&c.Packet) {
+			u.wants = append(u.wants, expectation{verdict: bytecode.Drop}) // the old rules bind it to endpoints of this node, and the new ones choose any
 		}
 	}
 	return u
