@@ -33,11 +33,13 @@ func (p *Plan) narrowClasses(first int, cur, want *nft.Table) {
 		return
 	}
 	n := narrowing{before: NewLanes(cur), after: NewLanes(want), others: p.otherFacts(first)}
-	for i := range p.Changes[first:] {
-		c := &p.Changes[first+i]
-		if c.Verb == Replace && c.New != nil && nft.RowOf(c.Set.Name).Contents == nft.Endpoints {
-			isEarly := func(class *Change) bool { return n.addClass(class, c.New.Key.Slot) }
-			classes[idOf(c)] = slices.DeleteFunc(classes[idOf(c)], isEarly)
+	for _, narrower := range []bool{true, false} { // a class that both are true of has fewer slots
+		for i := range p.Changes[first:] {
+			c := &p.Changes[first+i]
+			if c.Verb == Replace && c.New != nil && nft.RowOf(c.Set.Name).Contents == nft.Endpoints {
+				isEarly := func(class *Change) bool { return n.addClass(class, c.New.Key.Slot, narrower) }
+				classes[idOf(c)] = slices.DeleteFunc(classes[idOf(c)], isEarly)
+			}
 		}
 	}
 	p.Changes = append(p.Changes, n.passing...)
@@ -66,17 +68,17 @@ func (p *Plan) otherFacts(first int) map[model.FrontendID]bool {
 }
 
 // addClass lets a class change early if a slot gets another endpoint that it must not lead to, and reports
-// whether it does.
-func (n *narrowing) addClass(c *Change, slot uint32) bool {
+// whether it does: because it loses the slot, or because it binds no more.
+func (n *narrowing) addClass(c *Change, slot uint32, narrower bool) bool {
 	old, _ := n.before.Of(c.Set.Name, c.New.Key.Frontend())
-	if !old.Has(slot) || n.before.Relays(c.Old) {
+	now, _ := n.after.Of(c.Set.Name, c.New.Key.Frontend())
+	isNarrower := nft.RowOf(c.Set.Name).Contents == nft.LocalServices && !now.Has(slot)
+	if !old.Has(slot) || n.before.Relays(c.Old) || isNarrower != narrower {
 		return false
 	}
 	was := n.before.choiceOfLane(n.before.Verdict(c.Old.Value.Class).Chain)
 	is := n.after.choiceOfLane(n.after.Verdict(c.New.Value.Class).Chain)
-	now, _ := n.after.Of(c.Set.Name, c.New.Key.Frontend())
 	binds, bound := !is.isEnd && is.goTo != "", !was.isEnd && was.goTo != ""
-	isNarrower := nft.RowOf(c.Set.Name).Contents == nft.LocalServices && !now.Has(slot)
 	switch {
 	case isNarrower && now.First != old.First && n.others[idOf(c)]:
 		return false // it leads to endpoints of afterwards, and all else must be as afterwards, too
