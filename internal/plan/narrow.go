@@ -59,8 +59,9 @@ func (p *Plan) otherFacts(first int) map[model.FrontendID]bool {
 		if c.Kind() != "element" {
 			continue
 		}
-		switch in := nft.RowOf(c.Set.Name).Contents; {
-		case in == nft.Facts, in == nft.Clients, in == nft.Services && c.Verb == Replace && c.Old.Comment != c.New.Comment:
+		row := nft.RowOf(c.Set.Name)
+		switch in := row.Contents; {
+		case in == nft.Facts && (!row.Early || c.Verb == Replace), in == nft.Clients, in == nft.Services && c.Verb == Replace && c.Old.Comment != c.New.Comment:
 			others[idOf(c)] = true
 		}
 	}
