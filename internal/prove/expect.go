@@ -97,13 +97,18 @@ func (w *World) expect(p *bytecode.Packet) expectation {
 	out := expectation{frontend: f, remembers: w.remembers(f), scheduler: w.scheduler(f)}
 	out.forwarded = p.In != "" && p.Destination.Is4() && !p.Bridged && out.remembers == 0 && !w.hasRanges(p.Destination)
 	for _, e := range set {
-		to := e.at
-		if f.ranged && f.target == 0 { // 1.51
-			to = netip.AddrPortFrom(to.Addr(), p.Port)
-		}
+		to := f.endpointFor(e.at, p)
 		out.targets = append(out.targets, target{at: to, share: e.weight, masquerade: w.masquerades(f, p, to), from: w.sources(f, p, to)})
 	}
 	return out
+}
+
+// endpointFor returns an endpoint with the port at which a packet reaches it (1.51).
+func (f *frontend) endpointFor(e netip.AddrPort, p *bytecode.Packet) netip.AddrPort {
+	if f.ranged && f.target == 0 {
+		return netip.AddrPortFrom(e.Addr(), p.Port)
+	}
+	return e
 }
 
 // serves reports whether anything is served in a family.

@@ -63,6 +63,11 @@ func (w *World) promises(before *World, commit *bytecode.Commit, c Class) *under
 				u.masquerades = u.masquerades && before.masquerades(old, &c.Packet, t.at) == w.masquerades(now, &c.Packet, t.at)
 			}
 		}
+		if old.service.ExternalPolicy != model.PolicyLocal && now.service.ExternalPolicy == model.PolicyLocal {
+			for _, e := range w.inside(now) { // in the slots that all clients have before
+				wants[1].targets = append(wants[1].targets, target{at: now.endpointFor(e.at, &c.Packet)})
+			}
+		}
 		if commit.Redeclares && wants[0].remembers > 0 && old.service.ExternalPolicy == model.PolicyLocal && before.isOutside(&c.Packet) && !w.isOutside(&c.Packet) {
 			u.wants = append(u.wants, expectation{verdict: bytecode.Drop}) // the old rules bind it to endpoints of this node, and the new ones choose any
 		}

@@ -41,6 +41,8 @@ func TestUnderWay(t *testing.T) {
 	aside := strings.NewReplacer("name: web", "name: web, annotations: {nftproxy.dev/ports: 70-90/tcp}", "port: 80", "port: 8000").Replace(limited)
 	wider := strings.NewReplacer("70-90/tcp", "60-90/tcp, nftproxy.dev/source-ranges: 198.51.100.0/24", "loadBalancerSourceRanges: [198.51.100.0/24], ", "").Replace(aside)
 	const moved = "[{addresses: [10.128.0.4], nodeName: node-1}, {addresses: [10.128.0.3], nodeName: node-2}]"
+	near := "[{addresses: [10.128.0.1], nodeName: node-1, hints: {forNodes: [{name: node-1}]}}, {addresses: [10.128.0.2], nodeName: node-2, hints: {forNodes: [{name: node-1}]}}]"
+	far := "[{addresses: [10.128.0.1], nodeName: node-1, hints: {forNodes: [{name: node-2}]}}, {addresses: [10.128.0.3], nodeName: node-2, hints: {forNodes: [{name: node-1}]}}]"
 	const another = "[{addresses: [10.128.0.2]}]"
 	alone := "metadata: {name: web, annotations: {nftproxy.dev/ports: 4000-4999/tcp}}\nspec: {clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}"
 	for name, c := range map[string]struct {
@@ -52,6 +54,8 @@ func TestUnderWay(t *testing.T) {
 		"fewer endpoints on this node": {objects(local, here), objects(local, elsewhere), "tcp 192.0.2.10:80 "},
 		"fewer, and affinity begins":   {objects(local, here), objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), elsewhere), "tcp 10.96.0.10:80 "},
 		"fewer, and affinity ends":     {objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), here), objects(local, moved), "tcp 10.96.0.10:80 "},
+		"fewer, in slots of their own": {objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), near), objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), far), "tcp 10.96.0.10:80 "},
+		"the policy becomes Local":     {objects(strings.Replace(local, ", externalTrafficPolicy: Local", "", 1), near), objects(local, far), "tcp 10.96.0.10:80 "},
 		"source ranges begin":          {objects(open, one), objects(limited, one), "tcp 192.0.2.20:80 "},
 		"source ranges end":            {objects(limited, one), objects(open, one), "tcp 192.0.2.20:80 "},
 		"another list of clients":      {objects(limited, one), objects(listed, one), "tcp 192.0.2.20:80 "},
