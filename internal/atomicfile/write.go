@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,13 +55,19 @@ func write(path string, data []byte, own func(*os.File) error) (err error) {
 	if err != nil {
 		return err
 	}
+	defer f.Close()
+	locked := tryLock(f) == nil // for RemoveDrafts
 	defer func() {
 		if err != nil {
 			_ = os.Remove(f.Name())
 		}
 	}()
 	_, err = f.Write(data)
-	if err := errors.Join(err, own(f), f.Sync(), f.Close()); err != nil {
+	err = errors.Join(err, own(f), f.Sync())
+	if !locked { // Windows renames no open files
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
@@ -72,6 +79,38 @@ func write(path string, data []byte, own func(*os.File) error) (err error) {
 	}
 	_ = d.Sync() // file systems without it write the name soon
 	return d.Close()
+}
+
+var draft = regexp.MustCompile(`^\..+\.[0-9]+$`) // as os.CreateTemp names it
+
+// RemoveDrafts removes from a directory what processes have left that were killed while they wrote a file. Those of
+// processes that write now are locked, and stay.
+func RemoveDrafts(directory string) error {
+	all, err := os.ReadDir(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range all {
+		if draft.MatchString(e.Name()) && e.Type().IsRegular() {
+			err = errors.Join(err, removeDraft(filepath.Join(directory, e.Name())))
+		}
+	}
+	return err
+}
+
+func removeDraft(path string) error {
+	f, _, err := open(path, os.O_RDONLY|noFollow, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if tryLock(f) != nil {
+		return nil
+	}
+	return Remove(path)
 }
 
 // ReadOnly adds what to do to an error because of a read-only file system; flag is the one that names the file.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -48,6 +49,32 @@ func TestWriteFails(t *testing.T) {
 	}
 	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
 		t.Errorf("the directory has %v, %v", all, err)
+	}
+}
+
+// TestRemoveDrafts: what a killed process has left is removed; what another one writes now, and files with other names, stay.
+func TestRemoveDrafts(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".list.123", ".list.124", ".list", "list.125", ".list.x1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tryLock(opened(t, filepath.Join(dir, ".list.124"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(filepath.Join(dir, "written"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, ".dir.1"), 0o700), RemoveDrafts(dir), RemoveDrafts(filepath.Join(dir, "none"))); err != nil {
+		t.Fatal(err)
+	}
+	all, err := filepath.Glob(filepath.Join(dir, "*"))
+	for i := range all {
+		all[i] = filepath.Base(all[i])
+	}
+	if got := strings.Join(all, " "); err != nil || got != ".dir.1 .list .list.124 .list.x1 list.125 written" {
+		t.Errorf("there are %s, %v", got, err)
 	}
 }
 

@@ -40,7 +40,7 @@ var Kinds = append(ofFeatures(), []feature.Leftover{
 		Name: "runtime directory", What: "`/run/nftproxy`, if systemd or the runtime of containers has not made it",
 		Mark:     "its name",
 		Restored: "made at the start",
-		Removed:  "`cleanup`, if nothing else is in it",
+		Removed:  "`cleanup`, if nothing else is in it but what killed processes had begun to write",
 		Writers:  []string{"internal/control/socket.go"}, Remove: removeDirectory,
 	},
 	{

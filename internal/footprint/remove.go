@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/nftables"
 
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/control"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -135,10 +136,11 @@ func removeSockets(s feature.Scope) ([]string, error) {
 	return removed, nil
 }
 
-// removeDirectory removes the runtime directory if it is empty.
+// removeDirectory removes the runtime directory if nothing is in it but what killed processes had begun to write.
 func removeDirectory(s feature.Scope) ([]string, error) {
+	err := atomicfile.RemoveDrafts(s.Runtime)
 	_ = os.Remove(s.Runtime) // a daemon of another network namespace may have files there
-	return nil, nil
+	return nil, err
 }
 
 // Remove removes all kinds that "nftproxy cleanup" removes, and continues after a failure. The directory is the runtime directory of
