@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding"
 	"encoding/binary"
 	"encoding/json"
 	"net/netip"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -111,7 +109,7 @@ type digester struct {
 
 func (w *digester) hashState(s *ServiceState) digest {
 	w.b = append(w.b[:0], w.key...)
-	w.write(reflect.ValueOf(s.Service))
+	w.writeService(s.Service)
 	ss := s.Slices
 	if len(ss) > 1 { // a source may have them in any order
 		ss = slices.SortedFunc(slices.Values(ss), func(a, b *EndpointSlice) int {
@@ -119,53 +117,60 @@ func (w *digester) hashState(s *ServiceState) digest {
 		})
 	}
 	for _, slice := range ss {
-		w.write(reflect.ValueOf(slice))
+		w.writeSlice(slice)
 	}
 	return sha256.Sum256(w.b)
 }
 
-// write writes a value in full. Values other than pointers are addressable.
-func (w *digester) write(v reflect.Value) {
-	if v.Kind() == reflect.Pointer {
-		w.b = append(w.b, bitOf(!v.IsNil()))
-		if !v.IsNil() {
-			w.write(v.Elem())
-		}
-		return
+func (w *digester) writeService(s *Service) {
+	w.writeText(s.Name.Namespace)
+	w.writeText(s.Name.Name)
+	w.writeNumber(uint64(s.Created))
+	w.writeAddresses(s.ClusterIPs)
+	w.writeLength(len(s.Ports))
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		w.writeText(p.Name)
+		w.b = append(w.b, byte(p.Protocol), byte(p.Port>>8), byte(p.Port), byte(p.NodePort>>8), byte(p.NodePort))
 	}
-	switch p := v.Addr().Interface().(type) {
-	case *Host:
-		w.writeHost(p)
-		return
-	case *netip.Addr:
-		w.writeAddress(*p)
-		return
-	case encoding.BinaryMarshaler: // of other packages
-		b, err := p.MarshalBinary()
-		w.writeText(string(b))
+	w.writeNumber(uint64(s.AffinityTimeout))
+	w.b = append(w.b, byte(s.InternalPolicy), byte(s.ExternalPolicy), byte(s.Scheduler), byte(s.ClientAddresses),
+		byte(s.HealthCheckNodePort>>8), byte(s.HealthCheckNodePort), bitOf(s.NoClusterIP), bitOf(s.Balance),
+		bitOf(s.External != nil), bitOf(s.Extras != nil), bitOf(s.Check != nil))
+	if e := s.External; e != nil {
+		w.writeAddresses(e.ExternalIPs)
+		w.writeAddresses(e.LoadBalancerIPs)
+		w.writeLength(len(e.SourceRanges))
+		for _, p := range e.SourceRanges {
+			w.writeAddress(p.Addr())
+			w.b = append(w.b, byte(p.Bits()))
+		}
+	}
+	if s.Extras != nil || s.Check != nil { // few have any
+		rest, err := json.Marshal([]any{s.Extras, s.Check})
+		w.writeText(string(rest))
 		w.err = cmp.Or(w.err, err)
+	}
+}
+
+func (w *digester) writeSlice(s *EndpointSlice) {
+	if s == nil { // the Service is not served
+		w.b = append(w.b, 0)
 		return
 	}
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			w.write(v.Field(i))
-		}
-	case reflect.Slice:
-		w.writeLength(v.Len())
-		for i := range v.Len() {
-			w.write(v.Index(i))
-		}
-	case reflect.String:
-		w.writeText(v.String())
-	case reflect.Bool:
-		w.b = append(w.b, bitOf(v.Bool()))
-	default:
-		if v.CanInt() {
-			w.b = binary.AppendVarint(w.b, v.Int())
-		} else {
-			w.b = binary.AppendUvarint(w.b, v.Uint())
-		}
+	w.b = append(w.b, 1, byte(s.Family), bitOf(s.CiliumWeight))
+	w.writeText(s.Namespace)
+	w.writeText(s.Name)
+	w.writeText(s.Service)
+	w.writeLength(len(s.Ports))
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		w.writeText(p.Name)
+		w.b = append(w.b, byte(p.Protocol), byte(p.Port>>8), byte(p.Port))
+	}
+	w.writeLength(len(s.Hosts))
+	for i := range s.Hosts {
+		w.writeHost(&s.Hosts[i])
 	}
 }
 
@@ -186,6 +191,15 @@ func (w *digester) writeText(s string) {
 }
 
 func (w *digester) writeLength(n int) { w.b = binary.AppendUvarint(w.b, uint64(n)) }
+
+func (w *digester) writeNumber(n uint64) { w.b = binary.BigEndian.AppendUint64(w.b, n) }
+
+func (w *digester) writeAddresses(all []netip.Addr) {
+	w.writeLength(len(all))
+	for _, a := range all {
+		w.writeAddress(a)
+	}
+}
 
 func (w *digester) writeAddress(a netip.Addr) {
 	full := a.As16()
