@@ -167,6 +167,7 @@ func TestReadsSeldom(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		read(3)
 		time.Sleep(keep)
+		synctest.Wait()
 		if v.last != nil {
 			t.Error("the reading stays")
 		}
