@@ -100,10 +100,14 @@ func TestRelayForeign(t *testing.T) {
 			some := []netip.Addr{w.Node.IPv4, w.Node.IPv6, loopback[model.IPv4], loopback[model.IPv6]}
 			squats := func(when string, at []netip.Addr) (end func()) {
 				t.Helper()
-				s, err := w.squat(transparent, at...)
-				if err != nil {
-					t.Fatalf("%s: %v", when, err)
-				}
+				var s *squatter
+				eventually(t, func() (err error) { // a process that another test starts has the last listener until its exec
+					if s, err = w.squat(transparent, at...); err != nil {
+						s.close()
+						return fmt.Errorf("%s: %w", when, err)
+					}
+					return nil
+				})
 				return func() {
 					t.Helper()
 					w.refusesAll(when)
