@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -34,16 +35,46 @@ func (p *Plan) Print(w io.Writer, colour bool) error {
 // added, - for deleted and ~ for changed.
 func (p *Plan) PrintChanges(w io.Writer, colour bool, limit int) error {
 	pp := planPrinter{plan: p, w: bufio.NewWriter(w), colour: colour}
-	for i, n := 0, 0; i < len(p.Changes) && (limit == 0 || n < limit); i++ {
-		if c := &p.Changes[i]; c.passing == 0 {
-			pp.printChange(c)
-			n++
+	n := 0
+	for c := range p.lasting() {
+		if pp.printChange(c); pp.hasFailed() {
+			break
 		}
-		if _, err := pp.w.Write(nil); err != nil {
-			return err
+		if n++; n == limit {
+			break
 		}
 	}
 	return pp.w.Flush()
+}
+
+// lasting returns the changes without temporary ones, as if there were none.
+func (p *Plan) lasting() iter.Seq[*Change] {
+	type place struct {
+		set *nft.Set
+		key nft.Key
+	}
+	before := make(map[place]*nft.Element) // a temporary change
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.passing != 0 && c.Old != nil {
+			before[place{c.Set, c.Old.Key}] = c.Old
+		}
+	}
+	return func(yield func(*Change) bool) {
+		for i := range p.Changes {
+			c := &p.Changes[i]
+			if c.passing != 0 {
+				continue
+			}
+			if c.Old != nil && before[place{c.Set, c.Old.Key}] != nil {
+				whole := *c
+				whole.Old = before[place{c.Set, c.Old.Key}]
+				c = &whole
+			}
+			if !yield(c) {
+				return
+			}
+		}
+	}
 }
 
 // Summary counts the changes in one line.
@@ -67,6 +98,11 @@ type planPrinter struct {
 	w      *bufio.Writer
 	colour bool
 	family model.Family // of the heading printed last
+}
+
+func (pp *planPrinter) hasFailed() bool {
+	_, err := pp.w.Write(nil)
+	return err != nil
 }
 
 func (pp *planPrinter) printChange(c *Change) {
@@ -176,10 +212,8 @@ type changeJSON struct {
 func (p *Plan) JSON(w io.Writer, services, addresses any) error {
 	out := planJSON{Changes: []changeJSON{}, Services: services, Addresses: addresses}
 	out.Summary.Add, out.Summary.Change, out.Summary.Delete = p.Count(Add), p.Count(Replace), p.Count(Delete)
-	for i := range p.Changes {
-		if c := &p.Changes[i]; c.passing == 0 {
-			out.Changes = append(out.Changes, c.toJSON(p.ServicePort(c)))
-		}
+	for c := range p.lasting() {
+		out.Changes = append(out.Changes, c.toJSON(p.ServicePort(c)))
 	}
 	return terminal.JSON(w, out)
 }

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,8 +24,15 @@ func counted(t *testing.T, p *plan.Plan) map[string]int {
 	return out
 }
 
+var comments = regexp.MustCompile(`\(comment "(.*)" -> "(.*)"\)`)
+
 func checkSummary(t *testing.T, p *plan.Plan) {
 	t.Helper()
+	for _, c := range comments.FindAllStringSubmatch(workload.Printed(t, p), -1) {
+		if c[1] == c[2] {
+			t.Errorf("a change is printed that changes nothing: %s", c[0])
+		}
+	}
 	lines := counted(t, p)
 	for sign, verb := range map[string]plan.Verb{"+": plan.Add, "~": plan.Replace, "-": plan.Delete} {
 		if lines[sign] != p.Count(verb) {
