@@ -215,7 +215,11 @@ func (v *visitor) negate(cond ast.Expr) {
 func (v *visitor) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
-		case *ast.ExprStmt, *ast.IncDecStmt:
+		case *ast.ExprStmt:
+			if !isPanic(s) { // which may end a function that returns a value
+				v.add(s, "dropped", "if !mutant.On(#) { ", " }")
+			}
+		case *ast.IncDecStmt:
 			v.add(s, "dropped", "if !mutant.On(#) { ", " }")
 		case *ast.AssignStmt:
 			if s.Tok != token.DEFINE {
@@ -223,6 +227,15 @@ func (v *visitor) statements(list []ast.Stmt) {
 			}
 		}
 	}
+}
+
+func isPanic(s *ast.ExprStmt) bool {
+	call, ok := s.X.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	name, ok := call.Fun.(*ast.Ident)
+	return ok && name.Name == "panic"
 }
 
 // elements drops elements of lists.
