@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/fair"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
@@ -31,9 +32,6 @@ type Group struct {
 	// Port is the service port that was dialled; the zero value: none.
 	Port model.PortName
 }
-
-// clientBits is how much of an IPv6 address identifies a client: hosts choose the rest.
-const clientBits = 64
 
 // States of <linux/netfilter/nf_conntrack_tcp.h> and nf_conntrack_sctp.h, by number.
 var states = map[model.Protocol][]string{
@@ -75,7 +73,7 @@ func decodeGroup(message []byte) (g Group, dialled model.Frontend) {
 		switch a.Type {
 		case nl.CTA_TUPLE_ORIG:
 			original := decodeTuple(a.Nested())
-			g.Protocol, g.Client = original.protocol, clientOf(original.from)
+			g.Protocol, g.Client = original.protocol, fair.ClientOf(original.from)
 			dialled = model.Frontend{Address: original.to, Protocol: original.protocol, Port: original.toPort}
 		case nl.CTA_STATUS:
 			answered = decodeNumber(a.Data)&seenReply != 0
@@ -98,13 +96,4 @@ func decodeGroup(message []byte) (g Group, dialled model.Frontend) {
 		g.State = "unanswered"
 	}
 	return g, dialled
-}
-
-func clientOf(a netip.Addr) netip.Prefix {
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = clientBits
-	}
-	p, _ := a.Prefix(bits) // the zero value for no address
-	return p
 }

@@ -50,6 +50,14 @@ func ClientOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
+// ClientText returns an address as such, and a network with its length.
+func ClientText(client netip.Prefix) string {
+	if client.IsSingleIP() {
+		return client.Addr().String()
+	}
+	return client.String()
+}
+
 // Add adds a connection of a client. If that exceeds the limit, it removes one, which is to be closed.
 func (l *Limit[C]) Add(c C, from netip.Prefix) (victim C, exceeded bool) {
 	of := l.clients[from]

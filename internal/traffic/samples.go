@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/fair"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nflog"
 	"github.com/nftproxy/nftproxy/internal/parallel"
@@ -222,7 +223,7 @@ func (s *Samples) countFor(of served, one *sample, o conntrack.Outcome) {
 		c = new(outcomeCounts)
 		s.counts[of] = c
 	}
-	c.add(one.at, clientOf(one.Client.Addr()), o)
+	c.add(one.at, fair.ClientOf(one.Client.Addr()), o)
 }
 
 // forget removes what has no sample in the window. The rules log a limited number of samples,
@@ -246,13 +247,6 @@ type outcomeCounts struct {
 	failed int // samples since the last one that was answered
 	// client is the one that opened all of these; not valid: several did.
 	client netip.Prefix
-}
-
-// clientOf returns the client that has an address. Addresses of one IPv6 /64 count as one: a
-// client there can use them all.
-func clientOf(a netip.Addr) netip.Prefix {
-	p, _ := a.Prefix(min(64, a.BitLen()))
-	return p
 }
 
 func (c *outcomeCounts) add(at time.Time, client netip.Prefix, o conntrack.Outcome) {

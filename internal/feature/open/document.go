@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/fair"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -189,7 +189,7 @@ func (d *document) newRow(g conntrack.Group, entries int, parts map[string]int) 
 	case r.Service != "":
 		r.name = g.Port.String() + " (" + r.Protocol + ")"
 	case g.Client.IsValid():
-		r.Client = clientText(g.Client)
+		r.Client = fair.ClientText(g.Client)
 		r.name = r.Client
 	case r.State != "":
 		r.name = r.Protocol + " " + r.State
@@ -201,14 +201,6 @@ func (d *document) newRow(g conntrack.Group, entries int, parts map[string]int) 
 		r.Parts = append(r.Parts, part{name, parts[name]})
 	}
 	return r
-}
-
-// clientText returns an address as such, and a larger prefix with its length.
-func clientText(p netip.Prefix) string {
-	if p.IsSingleIP() {
-		return p.Addr().String()
-	}
-	return p.String()
 }
 
 // String returns the text for people. Numbers come first: a terminal may cut off the rest.

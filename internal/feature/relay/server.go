@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/internal/descriptors"
+	"github.com/nftproxy/nftproxy/internal/fair"
 	"github.com/nftproxy/nftproxy/internal/feature"
 	"github.com/nftproxy/nftproxy/internal/metrics/scraped"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -212,12 +213,8 @@ func (s *Server) full(now time.Time) (out []full) {
 }
 
 func describeFull(f tcpproxy.Full, through string) string {
-	client := f.Client.String()
-	if f.Client.IsSingleIP() {
-		client = f.Client.Addr().String()
-	}
 	return fmt.Sprintf("the limit of %d relayed connections%s is reached: a new one ends the one that is idle for the longest time, of the client with the most, now %s with %d",
-		f.Connections, through, client, f.OfClient)
+		f.Connections, through, fair.ClientText(f.Client), f.OfClient)
 }
 
 // FullOf returns the limits of connections to a Service that are reached, in words.
