@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
-// watchedNetwork tells of each listener of a host that is opened.
+// watchedNetwork reports each listener that a host opens.
 type watchedNetwork struct {
 	*netlab.Host
 	opened chan *net.TCPListener

@@ -71,7 +71,7 @@ func (f *fixture) HealthCheckFailed(s model.ServiceName, err error) {
 
 func (f *fixture) Healthy() bool { return f.healthy.Load() }
 
-// Addresses are the loopback addresses and those of the link to the client.
+// Addresses returns the loopback addresses and the addresses of the link to the client.
 func (f *fixture) Addresses() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1"), f.lab.Node.IPv4, f.lab.Node.IPv6}
 }

@@ -42,10 +42,10 @@ type AddressSource interface {
 	ServingAddresses() ([]netip.Addr, error)
 }
 
-// ServingAddresses implements [AddressSource] with those of the machine.
+// ServingAddresses implements [AddressSource]: it returns the addresses of the machine.
 func (System) ServingAddresses() ([]netip.Addr, error) { return ServingAddresses() }
 
-// Follower is told that the addresses for NodePorts may have changed. It must not block.
+// Follower learns when the addresses for NodePorts may have changed. It must not block.
 type Follower interface{ AddressesChanged() }
 
 func NewInterfaces(from AddressSource, log *slog.Logger) *Interfaces {

@@ -147,11 +147,11 @@ func AddTable(conn *nftables.Conn, f model.Family) error {
 
 func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
-// Names in the store. An older release knows that of the listener.
+// Names in the store. An older release finds its listener by listenerName.
 func listenerName(f model.Family) string { return "relay-" + f.String() }
 func gateName(f model.Family) string     { return "relay-gate-" + f.String() }
 
-// openDoor opens the port and then the gate, or takes those of the last process.
+// openDoor opens the port and then the gate, or takes over both from the last process.
 func (s *Server) openDoor(f model.Family) (*door, error) {
 	l, kept, err := s.listener(f)
 	if err != nil {

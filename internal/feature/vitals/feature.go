@@ -10,7 +10,7 @@ import (
 )
 
 type Kind struct {
-	Links Links // nil: those of the kernel
+	Links Links // nil: the kernel's
 }
 
 // New implements [feature.Kind]. Programs run as root: only the operator, who starts nftproxy, names one.

@@ -54,11 +54,10 @@ func nftTypes(types []nft.Datatype, f model.Family) uint32 {
 }
 
 // datatypesOf is the inverse of nftTypes, nil for types that we do not use. Of two
-// addresses the one before the protocol, or before a class and the protocol, is that of the
-// frontend or endpoint. The
-// other one is that of an endpoint if a port follows it, and else the client's. A class
-// right behind the protocol is a range. Of two ports without a protocol the first one is
-// that of the client.
+// addresses, the frontend or endpoint has the one before the protocol, or before a class and the
+// protocol. The other one belongs to an endpoint if a port follows it, else to the client. A class
+// right behind the protocol is a range. Of two ports without a protocol the client
+// has the first one.
 func datatypesOf(id uint32, f model.Family) []nft.Datatype {
 	if id == typeVerdict {
 		return []nft.Datatype{nft.Verdicts}

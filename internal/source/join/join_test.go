@@ -78,7 +78,7 @@ func newJoinLab(t *testing.T, file string, keep bool, objects ...runtime.Object)
 	return l
 }
 
-// editing is a watcher that is told of changes.
+// editing is a watcher that receives changes.
 type editing chan struct{}
 
 func (e editing) Run(ctx context.Context, changed func()) error {

@@ -655,7 +655,7 @@ func (r *run) check(prove bool) error {
 	w := r.newest()
 	if wrong := compareRules(r.Tables.Held(), w.rules); len(wrong) > 0 {
 		slices.Sort(wrong)
-		return fmt.Errorf("rules differ from those of the newest objects:\n%s", strings.Join(wrong[:min(len(wrong), 10)], "\n"))
+		return fmt.Errorf("the rules are not what the newest objects ask for:\n%s", strings.Join(wrong[:min(len(wrong), 10)], "\n"))
 	}
 	if err := errors.Join(checkLinks(r.Links, w), checkFlows(r.Flows, w), r.Tables.checkBindings()); err != nil {
 		return err
