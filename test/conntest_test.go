@@ -267,7 +267,8 @@ func TestConnectivityKilled(t *testing.T) {
 	c := newCluster(t, 1)
 	c.echoSCTP(2)
 	c.apply(service{Name: "web", N: 1, Pods: c.Pods})
-	c.Pods[0].TestScript(t, nftChain("inet", "fw", "filter hook input priority 0", "drop;"))
+	// Without neighbour discovery, the pod could not be reached for a while after the table is deleted.
+	c.Pods[0].TestScript(t, nftChain("inet", "fw", "filter hook input priority 0", "meta l4proto { tcp, udp, sctp } drop;"))
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
 		cmd := c.command("test")
 		cmd.Args = append(cmd.Args, "web", "--wait", "60s")

@@ -135,6 +135,17 @@ func (f *flood) wait(t *testing.T, flows int64) {
 	}
 }
 
+// askDuringFlood is [ask] on a node that soon forgets datagrams: an answer that a busy machine gives later than
+// that is lost, and the client repeats its question.
+func askDuringFlood(t *testing.T, from *netlab.Host, network string, to netip.AddrPort) (answer netlab.Answer) {
+	t.Helper()
+	eventually(t, func() (err error) {
+		answer, err = from.Ask(network, to, 2*time.Second)
+		return err
+	})
+	return answer
+}
+
 // routeFlood makes the addresses of a network those of a host.
 func (c *cluster) routeFlood(from *netlab.Host, n netip.Prefix) error {
 	network := &net.IPNet{IP: n.Addr().AsSlice(), Mask: net.CIDRMask(n.Bits(), n.Addr().BitLen())}

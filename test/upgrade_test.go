@@ -322,7 +322,7 @@ func (s clients) goOn(t *testing.T, step string, forgets bool) {
 		if forgets && f.family == model.IPv4 {
 			continue
 		}
-		if got := ask(t, s.c.Pods[0], f.network, s.sticky.clusterIP(f.family)).Name; got != f.peer {
+		if got := askDuringFlood(t, s.c.Pods[0], f.network, s.sticky.clusterIP(f.family)).Name; got != f.peer {
 			t.Errorf("%s: a client of %s gets %s over %s %s", step, f.peer, got, f.network, f.family)
 		}
 	}

@@ -91,6 +91,7 @@ func (n *node) killAt(call string, nth int, from, to []service) (killed bool) {
 	n.t.Helper()
 	n.write(from...)
 	p := n.start()
+	p.awaitLog("listening") // the rules may have been these before
 	n.applied()
 	tr := p.inject(fault{call, fmt.Sprintf("signal=KILL:when=%d", nth)})
 	n.write(to...)
@@ -111,13 +112,17 @@ func (n *node) killAt(call string, nth int, from, to []service) (killed bool) {
 // isApplied reports whether the rules are those of a fresh render of the file.
 func (n *node) isApplied() bool {
 	n.t.Helper()
-	status, _ := n.run(binary, n.arguments("diff")...)
+	status, said := n.run(binary, n.arguments("diff")...)
+	if status > 1 {
+		n.t.Fatalf("diff ends with status %d: %s", status, said)
+	}
 	return status == 0
 }
 
 // ended ends the program, and reports whether it was killed before.
 func (p *process) ended() (killed bool) {
 	p.node.t.Helper()
+	p.awaitLog("listening")                   // before, the signal just ends it
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
 	<-p.gone
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)

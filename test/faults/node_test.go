@@ -22,7 +22,7 @@ const (
 	servicePort = 80
 	echoPort    = 8080
 	// patience is how long a test waits for what must come.
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 )
 
 // service is a dual stack Service with the ports TCP and UDP 80. N is the

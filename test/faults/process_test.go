@@ -72,16 +72,22 @@ func (p *process) kill() {
 	<-p.gone
 }
 
+// awaitLog waits until the program has logged a message, or has ended.
+func (p *process) awaitLog(message string) {
+	p.node.t.Helper()
+	p.node.eventually(func() error {
+		if p.lives() && !strings.Contains(p.log.String(), message) {
+			return fmt.Errorf("it has not logged %q", message)
+		}
+		return nil
+	})
+}
+
 // stop ends the program, which must exit well if it has begun its work: before,
 // the signal just ends it.
 func (p *process) stop() {
 	p.node.t.Helper()
-	p.node.eventually(func() error {
-		if p.lives() && !strings.Contains(p.log.String(), "listening") {
-			return errors.New("it has not begun")
-		}
-		return nil
-	})
+	p.awaitLog("listening")
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.node.t.Fatal(err)
 	}

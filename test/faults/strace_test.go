@@ -58,7 +58,7 @@ func (p *process) inject(f fault, paths ...string) *tracer {
 	n.eventually(func() error {
 		tr = p.trace(f, paths)
 		missed := p.untraced()
-		if missed == nil {
+		if missed == nil || !p.lives() {
 			return nil
 		}
 		tr.detach()

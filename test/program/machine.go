@@ -15,7 +15,7 @@ import (
 )
 
 // Patience is how long an event may take on a busy machine.
-const Patience = time.Minute
+const Patience = 2 * time.Minute
 
 // Machine is a lab whose node is a machine that runs nftproxy with a directory of files.
 type Machine struct {
