@@ -11,7 +11,8 @@ import (
 // would find that is under way. Their class changes in a transaction before all others:
 //
 //   - They lose slots for clients outside of the cluster, while other endpoints take these slots: those of other
-//     nodes, for example, which may not be able to answer. The class with fewer slots comes early.
+//     nodes, for example, which may not be able to answer. The class with fewer slots comes early. Slots of their own, which
+//     it may lead to, have endpoints of before until the turn.
 //   - They bind clients no more, and refuse those that get an endpoint to which none is bound.
 //
 // The changes from an index on are those of one table.
@@ -32,10 +33,10 @@ func (p *Plan) narrowClasses(first int, cur, want *nft.Table) {
 	if len(classes) == 0 {
 		return
 	}
-	n := narrowing{before: NewLanes(cur), after: NewLanes(want), others: p.otherFacts(first)}
+	n := narrowing{before: NewLanes(cur), after: NewLanes(want), changes: p.Changes[first:]}
 	for _, narrower := range []bool{true, false} { // a class that both are true of has fewer slots
-		for i := range p.Changes[first:] {
-			c := &p.Changes[first+i]
+		for i := range n.changes {
+			c := &n.changes[i]
 			if c.Verb == Replace && c.New != nil && nft.RowOf(c.Set.Name).Contents == nft.Endpoints {
 				isEarly := func(class *Change) bool { return n.addClass(class, c.New.Key.Slot, narrower) }
 				classes[idOf(c)] = slices.DeleteFunc(classes[idOf(c)], isEarly)
@@ -47,25 +48,8 @@ func (p *Plan) narrowClasses(first int, cur, want *nft.Table) {
 
 type narrowing struct {
 	before, after *Lanes
-	others        map[model.FrontendID]bool // more changes than their endpoints
-	passing       []Change                  // temporary ones
-}
-
-// otherFacts returns the frontends that go to another Service, or that get or lose a property such as a list of clients.
-func (p *Plan) otherFacts(first int) map[model.FrontendID]bool {
-	others := make(map[model.FrontendID]bool)
-	for i := range p.Changes[first:] {
-		c := &p.Changes[first+i]
-		if c.Kind() != "element" {
-			continue
-		}
-		row := nft.RowOf(c.Set.Name)
-		switch in := row.Contents; {
-		case in == nft.Facts && (!row.Early || c.Verb == Replace), in == nft.Clients, in == nft.Services && c.Verb == Replace && c.Old.Comment != c.New.Comment:
-			others[idOf(c)] = true
-		}
-	}
-	return others
+	changes       []Change // of the table
+	passing       []Change // temporary ones
 }
 
 // addClass lets a class change early if a slot gets another endpoint that it must not lead to, and reports
@@ -80,9 +64,10 @@ func (n *narrowing) addClass(c *Change, slot uint32, narrower bool) bool {
 	was := n.before.choiceOfLane(n.before.Verdict(c.Old.Value.Class).Chain)
 	is := n.after.choiceOfLane(n.after.Verdict(c.New.Value.Class).Chain)
 	binds, bound := !is.isEnd && is.goTo != "", !was.isEnd && was.goTo != ""
+	if isNarrower && now.First != old.First {
+		n.keepEndpoints(idOf(c), old, now)
+	}
 	switch {
-	case isNarrower && now.First != old.First && n.others[idOf(c)]:
-		return false // it leads to endpoints of afterwards, and all else must be as afterwards, too
 	case isNarrower && binds && !bound: // it refuses endpoints of before, to which no client is bound
 		n.passClass(c, n.after.table, is.goTo)
 	case isNarrower:
@@ -106,4 +91,38 @@ func (n *narrowing) passClass(c *Change, in *nft.Table, lane string) {
 			return
 		}
 	}
+}
+
+// keepEndpoints lets the slots to which a frontend leads now have endpoints of its old slots until the turn: until then all
+// else is as before, too.
+func (n *narrowing) keepEndpoints(of model.FrontendID, old, now nft.Slots) {
+	var in *nft.Set
+	var kept []nft.Value
+	for i := range n.changes {
+		c := &n.changes[i]
+		if c.New == nil || nft.RowOf(c.Set.Name).Contents != nft.Endpoints || idOf(c) != of || !now.Has(c.New.Key.Slot) {
+			continue
+		}
+		if c.Set != in {
+			in, kept = c.Set, n.before.endpointsIn(c.Set.Name, of, old)
+		}
+		if len(kept) == 0 || slices.Contains(kept, c.New.Value) {
+			continue
+		}
+		early := *c
+		early.New, early.passing = &nft.Element{Key: c.New.Key, Value: kept[i%len(kept)], Comment: c.New.Comment}, prepare
+		c.Verb, c.Old = Replace, early.New
+		n.passing = append(n.passing, early)
+	}
+}
+
+// endpointsIn returns the endpoints of a frontend in some slots.
+func (l *Lanes) endpointsIn(set string, of model.FrontendID, slots nft.Slots) (out []nft.Value) {
+	in := l.table.Set(set)
+	for i := 0; in != nil && i < len(in.Elements); i++ {
+		if e := &in.Elements[i]; slots.Has(e.Key.Slot) && in.FrontendID(e.Key) == of {
+			out = append(out, e.Value)
+		}
+	}
+	return out
 }

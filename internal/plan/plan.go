@@ -137,8 +137,8 @@ func (c Change) Text() string {
 // that is added and then filled counts once.
 func (p *Plan) Count(v Verb) int {
 	n := 0
-	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Verb == v && c.passing == 0 && !c.fills {
+	for c := range p.lasting() {
+		if c.Verb == v && !c.fills {
 			n++
 		}
 	}
@@ -218,7 +218,7 @@ func Merge(a, b *Plan) *Plan {
 	}
 	out := &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
 	for i := range a.Changes {
-		if c := &a.Changes[i]; c.passing == prepare || c.passing == turn && c.Verb == Replace {
+		if c := &a.Changes[i]; c.Chain != nil && (c.passing == prepare || c.passing == turn && c.Verb == Replace) {
 			out.resumeBridge(c, len(a.Changes))
 		}
 	}

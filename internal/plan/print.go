@@ -53,10 +53,10 @@ func (p *Plan) lasting() iter.Seq[*Change] {
 		set *nft.Set
 		key nft.Key
 	}
-	before := make(map[place]*nft.Element) // a temporary change
+	temporary := make(map[place]*Change)
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.passing != 0 && c.Old != nil {
-			before[place{c.Set, c.Old.Key}] = c.Old
+		if c := &p.Changes[i]; c.passing != 0 && c.Kind() == "element" {
+			temporary[place{c.Set, c.elementKey()}] = c
 		}
 	}
 	return func(yield func(*Change) bool) {
@@ -65,9 +65,9 @@ func (p *Plan) lasting() iter.Seq[*Change] {
 			if c.passing != 0 {
 				continue
 			}
-			if c.Old != nil && before[place{c.Set, c.Old.Key}] != nil {
-				whole := *c
-				whole.Old = before[place{c.Set, c.Old.Key}]
+			if c.Old != nil && temporary[place{c.Set, c.Old.Key}] != nil {
+				early, whole := temporary[place{c.Set, c.Old.Key}], *c
+				whole.Verb, whole.Old = early.Verb, early.Old
 				c = &whole
 			}
 			if !yield(c) {

@@ -45,6 +45,8 @@ func TestUnderWay(t *testing.T) {
 	far := "[{addresses: [10.128.0.1], nodeName: node-1, hints: {forNodes: [{name: node-2}]}}, {addresses: [10.128.0.3], nodeName: node-2, hints: {forNodes: [{name: node-1}]}}]"
 	const another = "[{addresses: [10.128.0.2]}]"
 	alone := "metadata: {name: web, annotations: {nftproxy.dev/ports: 4000-4999/tcp}}\nspec: {clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}"
+	sticky := "\n---\napiVersion: v1\nkind: Service\n" + strings.NewReplacer("name: web", "name: sticky", "ports:", "sessionAffinity: ClientIP, ports:", "0.10", "0.30", "2.20", "2.30").Replace(open) +
+		"\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: sticky-1, labels: {kubernetes.io/service-name: sticky}}\n" + endpoints + one
 	for name, c := range map[string]struct {
 		before, after *model.Snapshot
 		packet        string
@@ -55,6 +57,7 @@ func TestUnderWay(t *testing.T) {
 		"fewer, and affinity begins":   {objects(local, here), objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), elsewhere), "tcp 10.96.0.10:80 "},
 		"fewer, and affinity ends":     {objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), here), objects(local, moved), "tcp 10.96.0.10:80 "},
 		"fewer, in slots of their own": {objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), near), objects(strings.Replace(local, "ports:", "sessionAffinity: ClientIP, ports:", 1), far), "tcp 10.96.0.10:80 "},
+		"slots of their own, a limit":  {objects(local, near), objects(strings.Replace(local, "name: web", "name: web, annotations: {nftproxy.dev/max-connections: '1000'}", 1), far), "tcp 10.96.0.10:80 "},
 		"the policy becomes Local":     {objects(strings.Replace(local, ", externalTrafficPolicy: Local", "", 1), near), objects(local, far), "tcp 10.96.0.10:80 "},
 		"source ranges begin":          {objects(open, one), objects(limited, one), "tcp 192.0.2.20:80 "},
 		"source ranges end":            {objects(limited, one), objects(open, one), "tcp 192.0.2.20:80 "},
@@ -62,7 +65,7 @@ func TestUnderWay(t *testing.T) {
 		"one list of two":              {objects(listed+wide, one), objects(limited+wide, one), "tcp 192.0.2.20:80 "},
 		"a listed port that moves":     {objects(aside+beside, one), objects(limited+beside, one), "tcp 10.96.0.10:80 "},
 		"a range gets another list":    {objects(aside, one), objects(wider, one), "tcp 10.96.0.10:70 "},
-		"affinity ends":                {objects(strings.Replace(open, "ports:", "sessionAffinity: ClientIP, ports:", 1), one), objects(open, another), "tcp 10.96.0.10:80 "},
+		"affinity ends":                {objects(strings.Replace(open, "ports:", "sessionAffinity: ClientIP, ports:", 1)+sticky, one), objects(open+sticky, another), "tcp 10.96.0.10:80 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := model.Config{NodeName: "node-1"}
