@@ -12,7 +12,7 @@ import (
 // How long the demo waits for nftproxy, which takes minutes for what takes a second on a machine with nothing
 // else to do, if forty programs share two processors.
 const (
-	stuck   = 30 * time.Second // without progress
+	stuck   = 30 * time.Second // without progress, on a machine that is not busy
 	longest = 20 * time.Minute // whatever there is
 	remark  = 5 * time.Second  // before the demo says that it waits
 	pause   = time.Second      // between two looks at the progress
@@ -45,9 +45,10 @@ func (w *wait) check(now time.Time) error {
 	if done, err := w.work(); err == nil && done-w.done > now.Sub(w.since)/20 {
 		w.since, w.done = now, done
 	}
+	limit := w.limit()
 	switch waited := now.Sub(w.begin).Round(time.Second); {
-	case now.Sub(w.since) > stuck:
-		return fmt.Errorf("nftproxy has not %s within %v, and has done nothing for the last %v", w.what, waited, stuck)
+	case now.Sub(w.since) > limit:
+		return fmt.Errorf("nftproxy has not %s within %v, and has done nothing for the last %v", w.what, waited, limit)
 	case waited > longest:
 		return fmt.Errorf("nftproxy has not %s within %v", w.what, waited)
 	case waited >= remark && !w.told:
@@ -57,10 +58,27 @@ func (w *wait) check(now time.Time) error {
 	return nil
 }
 
+// limit returns how long nftproxy may do nothing. On a busy machine it waits in the kernel, too, for programs that
+// hold a lock and wait for a processor.
+func (w *wait) limit() time.Duration {
+	if load := w.busyLoad(); load > 0 {
+		return stuck * time.Duration(load) / time.Duration(runtime.NumCPU())
+	}
+	return stuck
+}
+
+// busyLoad returns the load of a busy machine; 0: it is not busy.
+func (w *wait) busyLoad() float64 {
+	if load := w.load(); load > 2*float64(runtime.NumCPU()) {
+		return load
+	}
+	return 0
+}
+
 // remark says that the demo waits, and why that may be.
 func (w *wait) remark() {
 	why := ""
-	if load := w.load(); load > 2*float64(runtime.NumCPU()) {
+	if load := w.busyLoad(); load > 0 {
 		why = fmt.Sprintf(": this machine is busy, %.0f programs want its %d processors", load, runtime.NumCPU())
 	}
 	fmt.Fprintf(w.out, "(waiting until nftproxy has %s%s)\n", w.what, why)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,8 @@ func TestWait(t *testing.T) {
 		"at work on a busy machine": {600, 0.3, 40, "", "40 programs want its"},
 		"at rest":                   {29, 0.001, 1, "", ""},
 		"at rest for too long":      {32, 0.001, 1, "nftproxy has not started within 31s, and has done nothing for the last 30s", ""},
+		"at rest, and busy":         {32, 0.001, 40 * float64(runtime.NumCPU()), "", "programs want its"},
+		"at rest, busy, too long":   {1200, 0.001, 10 * float64(runtime.NumCPU()), "nftproxy has not started within 5m1s, and has done nothing for the last 5m0s", "programs want its"},
 		"soon":                      {4, 0.001, 40, "", ""},
 		"at work for ever":          {2000, 1, 1, "nftproxy has not started within 20m1s", ""},
 	} {
