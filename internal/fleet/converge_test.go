@@ -91,7 +91,7 @@ func TestConvergeFaults(t *testing.T) {
 	s.Others = store
 	f := open(t, s, fleet.PortForward, 5*time.Second)
 	nodes, all := members(t, f)
-	r, err := f.Converge(t.Context(), nodes, all, fleet.ConvergeOptions{Rounds: 3, Wait: 6 * time.Second}, func(n, _ int) { round.Store(int64(n)) })
+	r, err := f.Converge(t.Context(), nodes, all, fleet.ConvergeOptions{Rounds: 3, Wait: 15 * time.Second}, func(n, _ int) { round.Store(int64(n)) })
 	if err != nil || r.Rounds != 3 || r.Complete() || !slices.Equal(r.Uncovered, []string{"other"}) {
 		t.Fatalf("%v: %+v", err, r)
 	}
@@ -99,9 +99,9 @@ func TestConvergeFaults(t *testing.T) {
 		rounds int
 		reason string
 	}{
-		"good": {3, ""}, "older": {0, "its nftproxy is older than this command"}, "behind": {0, "it has not applied the change within 6s"}, "sick": {0, "unhealthy: no buffer space"},
+		"good": {3, ""}, "older": {0, "its nftproxy is older than this command"}, "behind": {0, "it has not applied the change within 15s"}, "sick": {0, "unhealthy: no buffer space"},
 		"files": {0, "it reads files, and not the API server"}, "named": {0, "--service-proxy-name=blue"}, "fails": {0, "round 1: the last sync failed"},
-		"again": {2, "round 2: it has the change, but does not know since when"}, "stopped": {0, "no answer within 6s: is the process stopped?"},
+		"again": {2, "round 2: it has the change, but does not know since when"}, "stopped": {0, "no answer within 15s: is the process stopped?"},
 		"closed": {0, "connection refused"}, "empty": {0, "no pod of nftproxy is on the node"},
 	}
 	for i := range r.Nodes {

@@ -17,7 +17,7 @@ import (
 
 // timeout is how long a laboratory waits for what must come, on a busy machine, too. It
 // is generous, since a test that passes never waits for it.
-const timeout = 20 * time.Second
+const timeout = time.Minute
 
 // DialContext dials from inside the namespace. The address is a literal one:
 // names are not resolved there.
