@@ -146,6 +146,24 @@ func TestSlug(t *testing.T) {
 	}
 }
 
+// TestQuestions proves that the index answers questions, each by a link, and that the README leads to it: so an answer
+// is two clicks away.
+func TestQuestions(t *testing.T) {
+	pages := readPages(t)
+	if !strings.Contains(pages[filepath.Join(root, "README.md")], "](docs/README.md)") {
+		t.Error("README.md does not lead to docs/README.md")
+	}
+	questions := regexp.MustCompile(`(?m)^\| (.+\?) \| (.+) \|$`).FindAllStringSubmatch(pages[filepath.Join(root, "docs/README.md")], -1)
+	if len(questions) < 60 {
+		t.Errorf("the index answers %d questions, want 60", len(questions))
+	}
+	for _, m := range questions {
+		if !strings.Contains(m[2], "](") {
+			t.Errorf("no link answers %q", m[1])
+		}
+	}
+}
+
 // TestIndex proves that docs/README.md lists every page, and every picture is shown.
 func TestIndex(t *testing.T) {
 	pages := readPages(t)
