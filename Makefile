@@ -139,7 +139,7 @@ prove-mutants: ## check that the proof catches MUTANTS=200 mistakes in the sourc
 
 .PHONY: simulate
 simulate: ## run the process on models of a machine, with SEEDS=1000 random lists of events; SEED=7 is the first seed, and a failure replays with SEEDS=1 and its seed
-	GOGC=800 go test -vet=off -count=1 -v -timeout 12h ./internal/testkit/simulation -run '^TestSimulation$$' -seeds $(or $(SEEDS),1000) -seed $(or $(SEED),1)
+	GOMAXPROCS=1 GOGC=2000 go test -vet=off -count=1 -v -timeout 12h ./internal/testkit/simulation -run '^TestSimulation$$' -seeds $(or $(SEEDS),1000) -seed $(or $(SEED),1)
 
 .PHONY: simulate-defects
 simulate-defects: ## bring back defects of earlier versions, one after the other, and check that the simulation finds each within SEEDS=40 seeds

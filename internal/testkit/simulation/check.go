@@ -136,7 +136,7 @@ type wanted struct {
 	snapshot *model.Snapshot
 	config   model.Config
 	router   *model.Router
-	rules    *nft.Ruleset
+	rendered *nft.Ruleset // nil: not yet
 }
 
 func want(s *model.Snapshot, c model.Config) *wanted {
@@ -144,8 +144,22 @@ func want(s *model.Snapshot, c model.Config) *wanted {
 	u := s.Update()
 	w.router.Configure(c, u.Nodes, u.ServiceCIDRs)
 	w.router.SetServices(u.Services)
-	w.rules = render.Render(w.router.Routing())
 	return w
+}
+
+func (w *wanted) rules() *nft.Ruleset {
+	if w.rendered == nil {
+		w.rendered = render.Render(w.router.Routing())
+	}
+	return w.rendered
+}
+
+// compare returns how the tables differ from what is wanted.
+func (t *Tables) compare(w *wanted) []string {
+	wanted := w.rules()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return compareRules(&t.current, wanted)
 }
 
 // addresses returns the addresses that Balances want on interfaces.

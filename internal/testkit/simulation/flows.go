@@ -72,8 +72,8 @@ func (t tracking) Delete(flows []conntrack.Flow) (int, error) {
 	return before - len(t.all), nil
 }
 
-// open adds the flow of a client, unless it has one.
-func (f *Flows) open(client netip.Addr, dialled, answers netip.AddrPort) {
+// Open adds the flow of a client, unless it has one.
+func (f *Flows) Open(client netip.Addr, dialled, answers netip.AddrPort) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if slices.ContainsFunc(f.all, func(o conntrack.Flow) bool { return o.Client == client && o.Dialled == dialled }) {
@@ -82,6 +82,13 @@ func (f *Flows) open(client netip.Addr, dialled, answers netip.AddrPort) {
 	f.next++
 	f.all = append(f.all, conntrack.Flow{Protocol: model.UDP, Client: client, Dialled: dialled, Answers: answers,
 		Returns: netip.AddrPortFrom(client, 40000), ID: f.next, Answered: answers != dialled})
+}
+
+// interrupt interrupts the next listing.
+func (f *Flows) interrupt() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.interrupted = true
 }
 
 func (f *Flows) list() []conntrack.Flow {

@@ -1,7 +1,9 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/feature/vitals"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -33,6 +36,12 @@ func NewLinks(names ...string) *Links {
 		l.links[name] = host.Link{Index: l.index, Up: true, Shared: true}
 	}
 	return l
+}
+
+// Of returns the interfaces for a process, which no longer changes them when it has ended. cut is set when it ends in
+// the middle of its changes of addresses.
+func (l *Links) Of(ended func() bool, cut *atomic.Bool) vitals.Links {
+	return &neighbourhood{l, ended, cut}
 }
 
 // neighbourhood is the interfaces as one process uses them.
@@ -72,16 +81,23 @@ func (n *neighbourhood) change(index int, a netip.Addr, do func(name string)) er
 	return unix.ENODEV
 }
 
-// Add implements [vitals.Links].
+// Add implements [vitals.Links]. An address that is there stays as it is.
 func (n *neighbourhood) Add(index int, a netip.Addr) error {
 	return n.change(index, a, func(name string) {
-		n.on[model.InterfaceAddress{Interface: name, Address: a}] = host.LinkAddress{Marked: true}
+		at := model.InterfaceAddress{Interface: name, Address: a}
+		if _, there := n.on[at]; !there {
+			n.on[at] = host.LinkAddress{Marked: true}
+		}
 	})
 }
 
 // Remove implements [vitals.Links].
 func (n *neighbourhood) Remove(index int, a netip.Addr) error {
-	return n.change(index, a, func(name string) { delete(n.on, model.InterfaceAddress{Interface: name, Address: a}) })
+	err := n.change(index, a, func(name string) { delete(n.on, model.InterfaceAddress{Interface: name, Address: a}) })
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
 }
 
 // Announce implements [vitals.Links].
@@ -138,8 +154,8 @@ func (l *Links) edit(do func()) {
 	}
 }
 
-// toggle takes an interface down or up. The kernel removes IPv6 addresses from one that goes down.
-func (l *Links) toggle(name string) {
+// Toggle takes an interface down or up. The kernel removes IPv6 addresses from one that goes down.
+func (l *Links) Toggle(name string) {
 	l.edit(func() {
 		link, exists := l.links[name]
 		if link.Up = !link.Up; !exists {
@@ -155,8 +171,8 @@ func (l *Links) toggle(name string) {
 	})
 }
 
-// replace deletes an interface and makes another one of its name.
-func (l *Links) replace(name string) {
+// Replace deletes an interface and makes another one of its name.
+func (l *Links) Replace(name string) {
 	l.edit(func() {
 		maps.DeleteFunc(l.on, func(at model.InterfaceAddress, _ host.LinkAddress) bool { return at.Interface == name })
 		maps.DeleteFunc(l.heard, func(at model.InterfaceAddress, _ bool) bool { return at.Interface == name })
@@ -165,15 +181,20 @@ func (l *Links) replace(name string) {
 	})
 }
 
-// takeOff removes the n-th address, as another program does.
-func (l *Links) takeOff(n int) {
+// TakeOff removes an address, as another program does.
+func (l *Links) TakeOff(at model.InterfaceAddress) {
 	l.edit(func() {
-		all := slices.SortedFunc(maps.Keys(l.on), func(a, b model.InterfaceAddress) int { return a.Address.Compare(b.Address) })
-		if len(all) > 0 {
-			at := all[n%len(all)]
-			delete(l.on, at)
-			delete(l.heard, at)
-		}
+		delete(l.on, at)
+		delete(l.heard, at)
+	})
+}
+
+// addresses returns all addresses in a fixed order.
+func (l *Links) addresses() []model.InterfaceAddress {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(l.on), func(a, b model.InterfaceAddress) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Interface, b.Interface))
 	})
 }
 
@@ -181,7 +202,7 @@ func (l *Links) takeOff(n int) {
 func (l *Links) raise() {
 	for _, name := range slices.Sorted(maps.Keys(l.links)) {
 		if !l.links[name].Up {
-			l.toggle(name)
+			l.Toggle(name)
 		}
 	}
 }

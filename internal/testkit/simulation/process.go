@@ -3,7 +3,9 @@ package simulation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"sync"
@@ -33,8 +35,10 @@ type Machine struct {
 	objects   objects
 	addresses []netip.Addr // of interfaces that serve NodePorts
 	directory string       // of the runtime
+	aside     string       // where its content is while it takes no file; empty: in its place
 	begun     time.Time
 	record    []byte // of the rules of the process before
+	older     []byte // of an earlier one
 	log       *slog.Logger
 }
 
@@ -96,7 +100,7 @@ func (p *process) AffinityUse() ([]kernel.AffinityUse, error) { return nil, nil 
 func (p *process) run(ctx context.Context) {
 	node := &feature.Node{Config: &config.Config{}, Files: true, RuntimeDirectory: p.directory, Log: p.machine.log}
 	node.Config.Own.AnnounceInterval = time.Minute
-	acting := vitals.Kind{Links: &neighbourhood{p.machine.Links, p.over.Load, &p.cut}}.New(node)
+	acting := vitals.Kind{Links: p.machine.Links.Of(p.over.Load, &p.cut)}.New(node)
 	node.Features = []feature.Feature{acting}
 	node.Serve(serving{p.agent, p})
 	p.agent.Observers = append(p.agent.Observers, func(s *agent.Sync) {
@@ -158,6 +162,7 @@ func (p *process) stop() {
 
 // keepDirectory makes the next process find the files as they are now: one that crashes may still write.
 func (m *Machine) keepDirectory() {
+	m.emptyDirectory()
 	next, err := os.MkdirTemp(os.TempDir(), "runtime")
 	if err == nil {
 		err = os.CopyFS(next, os.DirFS(m.directory))
@@ -166,6 +171,49 @@ func (m *Machine) keepDirectory() {
 		panic(err)
 	}
 	m.directory = next
+}
+
+// fillDirectory makes the runtime directory take no file: another file has its name.
+func (m *Machine) fillDirectory() {
+	if m.aside != "" {
+		return
+	}
+	m.aside = m.directory + ".aside"
+	if err := errors.Join(os.Rename(m.directory, m.aside), os.WriteFile(m.directory, nil, 0o600)); err != nil {
+		panic(err)
+	}
+}
+
+// emptyDirectory ends [Machine.fillDirectory].
+func (m *Machine) emptyDirectory() {
+	if m.aside == "" {
+		return
+	}
+	if err := errors.Join(os.Remove(m.directory), os.Rename(m.aside, m.directory)); err != nil {
+		panic(err)
+	}
+	m.aside = ""
+}
+
+// spoilRecord changes what a process has left for the next one: it is half written, or was left by another one, or the
+// clock of the machine has jumped forward or backward since.
+func (m *Machine) spoilRecord(dice *rand.Rand) {
+	half := func(data []byte) []byte { return data[:dice.IntN(len(data)+1)] }
+	switch dice.IntN(4) {
+	case 0:
+		m.record = half(m.record)
+	case 1:
+		m.record, m.older = m.older, m.record
+	case 2:
+		m.begun = m.begun.Add(time.Duration(dice.IntN(200)-100) * time.Hour)
+	case 3:
+		path := vitals.RecordIn(m.directory)
+		if data, err := os.ReadFile(path); err == nil {
+			if err := os.WriteFile(path, half(data), 0o600); err != nil {
+				panic(err)
+			}
+		}
+	}
 }
 
 // storedRecord is the record as its file has it.
@@ -197,7 +245,9 @@ func (p *process) own() *agent.Record {
 
 func (p *process) lastRecord() *agent.Record {
 	data := p.machine.record
-	p.machine.record = nil
+	if p.machine.record = nil; len(data) > 0 {
+		p.machine.older = data
+	}
 	r := new(storedRecord)
 	if len(data) == 0 || json.Unmarshal(data, r) != nil || !r.Made.Distinguishes(p.machine.now()) {
 		return nil

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/bytecode"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -39,6 +40,7 @@ const (
 	Replace    Kind = iota // a Service gets other settings and endpoints
 	Remove                 // a Service
 	Several                // Services are replaced together
+	Roll                   // endpoints of a Service are replaced
 	Move                   // addresses of the machine come and go
 	Hide                   // a part of the source cannot be read
 	Unhide                 // it can be read again
@@ -46,6 +48,7 @@ const (
 	Readable               // it can be read again
 	Late                   // endpoints arrive later than their Services
 	Again                  // all objects arrive once more, as with a list
+	Old                    // objects arrive as they were before, and then as they are
 	Rival                  // the process ends, and another one owns the tables when the next one starts
 	Disturb                // another program changes the rules
 	Miss                   // likewise, and the message about it is lost
@@ -53,11 +56,13 @@ const (
 	Refuse                 // the kernel refuses the elements of a Service
 	Open                   // UDP clients open connections
 	Bind                   // a client is bound to an endpoint
-	Interrupt              // the next listing of connection tracking is interrupted
+	Interrupt              // an endpoint of a client leaves, and the listing of connection tracking is interrupted
+	Full                   // the runtime directory takes no file, until faults end
 	Toggle                 // an interface goes down or comes up
 	Relink                 // an interface is deleted and made again
 	TakeOff                // an address is taken off an interface
 	Pass                   // time passes
+	Rollout                // the process restarts, or not, and endpoints of one Service are replaced, one after the other
 	Stop                   // the process ends in order, and another one starts
 	Kill                   // the process is killed, and another one starts
 	CrashSoon              // the process ends in the middle of its next transaction
@@ -69,18 +74,18 @@ const (
 )
 
 func (k Kind) String() string {
-	return [numKinds]string{"replace", "remove", "several", "move", "hide", "unhide", "unreadable", "readable", "late", "again", "rival", "disturb", "miss", "fail", "refuse",
-		"open", "bind", "interrupt", "toggle", "relink", "take off", "pass", "stop", "kill", "crash soon", "crash at", "part", "settle", "prove"}[k]
+	return [numKinds]string{"replace", "remove", "several", "roll", "move", "hide", "unhide", "unreadable", "readable", "late", "again", "old", "rival", "disturb", "miss", "fail", "refuse",
+		"open", "bind", "interrupt", "full", "toggle", "relink", "take off", "pass", "rollout", "stop", "kill", "crash soon", "crash at", "part", "settle", "prove"}[k]
 }
 
 // weights are how often kinds of events are drawn.
 var weights = [numKinds]int{
-	Replace: 60, Remove: 10, Several: 10, Move: 4, Hide: 2, Unhide: 2, Unreadable: 2, Readable: 4, Late: 6, Again: 3, Rival: 2, Disturb: 6, Miss: 2, Fail: 14, Refuse: 1,
-	Open: 14, Bind: 8, Interrupt: 2, Toggle: 4, Relink: 2, TakeOff: 2, Pass: 12, Stop: 4, Kill: 3, CrashSoon: 4, CrashAt: 1, Part: 3, Settle: 14,
+	Replace: 40, Remove: 10, Several: 6, Roll: 20, Move: 4, Hide: 2, Unhide: 6, Unreadable: 2, Readable: 4, Late: 6, Again: 3, Old: 3, Full: 2, Rival: 1, Disturb: 6, Miss: 2, Fail: 10, Refuse: 1,
+	Open: 14, Bind: 8, Interrupt: 6, Toggle: 4, Relink: 2, TakeOff: 2, Pass: 12, Rollout: 4, Stop: 3, Kill: 1, CrashSoon: 2, CrashAt: 1, Part: 2, Settle: 6,
 }
 
 // proofs is how many seeds there are for each one with a proof at its end: it takes as long as the rest.
-const proofs = 8
+const proofs = 32
 
 // Draw returns the events of a seed: three crashes at least, and at the end a comparison.
 func Draw(seed uint64, n int) []Event {
@@ -119,6 +124,7 @@ type Result struct {
 type run struct {
 	*Machine
 	world    *world
+	before   *model.Snapshot // the objects before their last change; nil: there are none
 	settings settings
 	process  *process
 	crashes  int
@@ -161,7 +167,7 @@ func Run(seed uint64, events []Event, log *slog.Logger, directory string) (out R
 
 // publish makes the objects of the world those that the source reads.
 func (r *run) publish() {
-	r.wanted = nil
+	r.wanted, r.before = nil, r.objects.snapshot
 	r.objects.set(func() { r.objects.snapshot = r.world.Snapshot() })
 	r.notify()
 }
@@ -233,7 +239,7 @@ func (r *run) happen(e Event) error {
 		return err
 	}
 	switch e.Kind {
-	case Replace, Remove, Several, Move:
+	case Replace, Remove, Several, Roll, Move:
 		r.edit(e, dice)
 	case Hide, Unhide, Unreadable, Readable, Late, Again:
 		r.blind(e.Kind, dice)
@@ -251,17 +257,27 @@ func (r *run) happen(e Event) error {
 	case Open, Bind:
 		r.meet(e.Kind, dice)
 	case Interrupt:
-		r.Flows.mu.Lock()
-		r.Flows.interrupted = true
-		r.Flows.mu.Unlock()
+		return r.interrupt(dice)
+	case Old:
+		r.deliverOld()
+	case Full:
+		r.fillDirectory()
 	case Toggle:
-		r.Links.toggle(links[dice.IntN(len(links))])
+		r.Links.Toggle(links[dice.IntN(len(links))])
 	case Relink:
-		r.Links.replace(links[dice.IntN(len(links))])
+		r.Links.Replace(links[dice.IntN(len(links))])
 	case TakeOff:
-		r.Links.takeOff(dice.IntN(100))
+		if all := r.Links.addresses(); len(all) > 0 {
+			r.Links.TakeOff(all[dice.IntN(len(all))])
+		}
 	case Pass:
-		pass([]time.Duration{time.Millisecond, 50 * time.Millisecond, time.Second, 20 * time.Second, 2 * time.Minute, 3 * time.Hour}[dice.IntN(6)])
+		d := []time.Duration{time.Millisecond, 50 * time.Millisecond, time.Second, 20 * time.Second, 2 * time.Minute, longPeriod}[dice.IntN(6)]
+		if r.Tables.isRivalled() {
+			d = min(d, 20*time.Second)
+		}
+		pass(d)
+	case Rollout:
+		return r.rollOut(dice)
 	case Stop:
 		r.process.stop()
 		r.change(dice)
@@ -284,6 +300,10 @@ func (r *run) happen(e Event) error {
 	return nil
 }
 
+// longPeriod is more than the pause between two comparisons. While another process owns the tables, each second has
+// another attempt, and hours would have thousands.
+const longPeriod = 70 * time.Minute
+
 // pass lets time pass.
 func pass(d time.Duration) {
 	time.Sleep(d)
@@ -299,6 +319,10 @@ func (r *run) edit(e Event, dice *rand.Rand) {
 		for range 2 + dice.IntN(6) {
 			r.replace(dice.Uint64(), dice.IntN(services))
 		}
+	case Roll:
+		i := dice.IntN(services)
+		r.world.roll(dice.Uint64(), i, netip.Addr{})
+		r.note(i)
 	case Move:
 		pass(awhile)
 		now, changed := r.world.move(e.Number, r.addresses)
@@ -381,9 +405,32 @@ func (r *run) blind(k Kind, dice *rand.Rand) {
 	r.notify()
 }
 
-// change changes what may change while no process runs.
+// deliverOld has the source deliver the objects as they were before their last change, and then as they are.
+func (r *run) deliverOld() {
+	if r.before == nil {
+		return
+	}
+	u, _ := r.before.Since(r.objects.snapshot.Update().Services)
+	for i, name := range serviceNames {
+		if _, differs := u.Services[name]; differs {
+			r.note(i)
+		}
+	}
+	r.objects.set(func() { r.objects.snapshot = r.before })
+	r.notify()
+	r.publish()
+}
+
+// change changes what may change while no process runs: often nothing, and the next process may resume.
 func (r *run) change(dice *rand.Rand) {
-	if dice.IntN(2) == 0 {
+	switch dice.IntN(6) {
+	case 0, 1:
+		return
+	case 2:
+		r.spoilRecord(dice)
+		return
+	}
+	if dice.IntN(3) == 0 {
 		r.settings, r.dirty = r.world.configure(dice.Uint64()), nil
 	}
 	r.changeObjects(dice)
@@ -421,6 +468,32 @@ func drawFault(dice *rand.Rand) Fault {
 	return Fault{Before: before[dice.IntN(len(before))]}
 }
 
+// rollOut has a process, often a new one that resumes what the one before it has left, follow several changes of the
+// same endpoints. All faults are over: what the kernel holds is what the process knows.
+func (r *run) rollOut(dice *rand.Rand) error {
+	if err := r.settle(false); err != nil {
+		return err
+	}
+	if dice.IntN(3) > 0 {
+		r.settings.Upgraded = false
+		r.process.stop()
+		if err := r.restart(); err != nil {
+			return err
+		}
+	}
+	i := dice.IntN(services)
+	for n := 0; n < services && !r.world.hasEndpoints(i); n++ {
+		i = (i + 1) % services
+	}
+	r.note(i)
+	for range 5 {
+		r.world.roll(dice.Uint64(), i, netip.Addr{})
+		r.publish()
+		pass(awhile)
+	}
+	return nil
+}
+
 // disturb has another program change the rules. If connections fail, they are there again within a second, unless there
 // are other faults.
 func (r *run) disturb(missed bool, dice *rand.Rand) error {
@@ -430,7 +503,7 @@ func (r *run) disturb(missed bool, dice *rand.Rand) error {
 		return nil
 	}
 	pass(time.Second)
-	if wrong := compareRules(r.Tables.Held(), r.newest().rules); len(wrong) > 0 {
+	if wrong := r.Tables.compare(r.newest()); len(wrong) > 0 {
 		return fmt.Errorf("rules are not repaired a second after another program has changed them: %s", wrong[0])
 	}
 	return nil
@@ -452,7 +525,7 @@ func vandalize(rules *nft.Ruleset, dice *rand.Rand) (urgent bool) {
 		return false
 	}
 	t := rules.Tables[dice.IntN(len(rules.Tables))]
-	switch dice.IntN(4) {
+	switch dice.IntN(5) {
 	case 0:
 		rules.Tables = nil
 	case 1:
@@ -463,6 +536,9 @@ func vandalize(rules *nft.Ruleset, dice *rand.Rand) (urgent bool) {
 				s.Elements = nil
 			}
 		}
+	case 3:
+		addForeign(t, dice)
+		return false
 	default:
 		for _, s := range t.Sets {
 			if n := len(s.Elements); s.Name == nft.ServicesMap && n > 0 {
@@ -473,6 +549,23 @@ func vandalize(rules *nft.Ruleset, dice *rand.Rand) (urgent bool) {
 		return false
 	}
 	return true
+}
+
+// addForeign adds an element with the key of a frontend that may come.
+func addForeign(t *nft.Table, dice *rand.Rand) {
+	s := t.Set(nft.ServicesMap)
+	if s == nil || len(s.Elements) == 0 {
+		return
+	}
+	e := s.Elements[dice.IntN(len(s.Elements))]
+	e.Key.Address = netip.AddrFrom4([4]byte{10, 96, 0, byte(dice.IntN(services))})
+	if t.Family == model.IPv6 {
+		e.Key.Address = netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%d", dice.IntN(services)))
+	}
+	if find(s, &e) == nil {
+		s.Elements = append(s.Elements, e)
+		s.Sort()
+	}
 }
 
 // meet lets packets of clients arrive.
@@ -507,7 +600,7 @@ func (r *run) send(f model.Frontend, client netip.Addr, dice *rand.Rand) {
 	r.Tables.mu.Unlock()
 	bytecode.Sort(results)
 	if got := results[dice.IntN(len(results))]; got.Verdict == bytecode.Pass && !got.Redirected {
-		r.Flows.open(client, netip.AddrPortFrom(f.Address, f.Port), got.To)
+		r.Flows.Open(client, netip.AddrPortFrom(f.Address, f.Port), got.To)
 	}
 }
 
@@ -535,6 +628,38 @@ func (r *run) bind(dice *rand.Rand) {
 	}
 }
 
+// interrupt interrupts the next listing of connection tracking, while the endpoint of a client leaves. The listing is
+// repeated: the client need not wait for the next change.
+func (r *run) interrupt(dice *rand.Rand) error {
+	client, service := r.drawFlow(dice)
+	if service < 0 {
+		return nil
+	}
+	calm := r.isCalm()
+	r.Flows.interrupt()
+	r.world.roll(dice.Uint64(), service, client.Answers.Addr())
+	r.note(service)
+	if r.publish(); !calm {
+		return nil
+	}
+	pass(time.Second)
+	return checkFlows(r.Flows, r.newest())
+}
+
+// drawFlow returns a flow that an interrupted listing leaves out, with the number of its Service; -1: there is none.
+func (r *run) drawFlow(dice *rand.Rand) (conntrack.Flow, int) {
+	all := r.Flows.list()
+	if all = all[len(all)/2:]; len(all) == 0 {
+		return conntrack.Flow{}, -1
+	}
+	f := all[dice.IntN(len(all))]
+	route := r.newest().router.Serves(model.Frontend{Address: f.Dialled.Addr(), Protocol: f.Protocol, Port: f.Dialled.Port()})
+	if route == nil {
+		return f, -1
+	}
+	return f, slices.IndexFunc(serviceNames, func(n model.ServiceName) bool { return n == route.Service.Name })
+}
+
 // newest is what the newest objects ask for.
 func (r *run) newest() *wanted {
 	if r.wanted == nil {
@@ -552,11 +677,12 @@ const rest = 3 * time.Minute
 func (r *run) settle(prove bool) error {
 	r.Tables.Heal()
 	r.Links.raise()
+	r.emptyDirectory()
 	r.objects.set(func() { r.objects.hidden, r.objects.unreadable, r.objects.late = nil, nil, nil })
 	r.notify()
 	for pause := rest; ; {
 		if r.unchecked {
-			pause += 2 * time.Hour
+			pause += longPeriod
 		}
 		pass(pause)
 		if !r.process.crashed.Load() && !r.process.cut.Load() {
@@ -611,7 +737,7 @@ func (r *run) checkPart(before *model.Snapshot, hidden map[model.ServiceName]boo
 	maps.Copy(all, now)
 	c := r.settings.Node
 	c.InterfaceAddresses = r.addresses
-	read, most, held := want(snapshotOf(r.objects.snapshot, now), c).rules, want(snapshotOf(r.objects.snapshot, all), c).rules, r.Tables.Held()
+	read, most, held := want(snapshotOf(r.objects.snapshot, now), c).rules(), want(snapshotOf(r.objects.snapshot, all), c).rules(), r.Tables.Held()
 	wrong := compareClusterIPs(held, read)
 	for _, t := range held.Tables {
 		if might := most.Table(t.Family); might != nil {
@@ -653,7 +779,7 @@ func (r *run) check(prove bool) error {
 		return err
 	}
 	w := r.newest()
-	if wrong := compareRules(r.Tables.Held(), w.rules); len(wrong) > 0 {
+	if wrong := r.Tables.compare(w); len(wrong) > 0 {
 		slices.Sort(wrong)
 		return fmt.Errorf("the rules are not what the newest objects ask for:\n%s", strings.Join(wrong[:min(len(wrong), 10)], "\n"))
 	}

@@ -3,7 +3,7 @@ package simulation
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"hash/maphash"
 	"slices"
 	"sync"
 
@@ -83,6 +83,12 @@ func (t *Tables) rivalize() {
 		t.rival = c
 		t.mu.Unlock()
 	}
+}
+
+func (t *Tables) isRivalled() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rival != nil
 }
 
 // expectNothing begins to report transactions that the kernel refuses, while no fault makes it do so.
@@ -317,9 +323,51 @@ func asHeld(r *nft.Ruleset, c *plan.Change) (held *plan.Change, differs bool) {
 	return &out, true
 }
 
+// named is a set or a chain of a table.
+type named struct {
+	model.Family
+	name string
+}
+
+// cloneFor returns tables that have what a transaction changes in memory of its own.
+func cloneFor(r *nft.Ruleset, p *plan.Plan) *nft.Ruleset {
+	sets, chains := make(map[named]bool), make(map[named]bool)
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Set != nil {
+			sets[named{c.Family, c.Set.Name}] = true
+		}
+		if c.Chain != nil {
+			chains[named{c.Family, c.Chain.Name}] = true
+		}
+		for _, u := range c.Users {
+			chains[named{c.Family, u.Name}] = true
+		}
+	}
+	out := &nft.Ruleset{}
+	for _, t := range r.Tables {
+		next := &nft.Table{Family: t.Family, Sets: slices.Clone(t.Sets), Chains: slices.Clone(t.Chains)}
+		for n, s := range next.Sets {
+			if sets[named{t.Family, s.Name}] {
+				own := *s
+				own.Elements = slices.Clone(s.Elements)
+				next.Sets[n] = &own
+			}
+		}
+		for n, c := range next.Chains {
+			if chains[named{t.Family, c.Name}] {
+				own := *c
+				next.Chains[n] = &own
+			}
+		}
+		out.Tables = append(out.Tables, next)
+	}
+	return out
+}
+
 // carryOut carries out a transaction, or nothing of it.
 func (t *Tables) carryOut(p *plan.Plan) error {
-	next := workload.Clone(&t.current)
+	next := cloneFor(&t.current, p)
 	for i := range p.Changes {
 		if c := &p.Changes[i]; isDone(next, c) {
 			continue
@@ -368,18 +416,32 @@ func (c *Conn) noteOwners(p *plan.Plan) {
 	}
 }
 
+// hashes are compared within one program alone.
+var hashSeed = maphash.MakeSeed()
+
 // hashOf returns a hash of what a transaction does, in whatever order.
-func hashOf(p *plan.Plan) uint64 {
-	lines := make([]string, 0, len(p.Changes))
+func hashOf(p *plan.Plan) (sum uint64) {
+	type element struct {
+		verb   plan.Verb
+		family model.Family
+		set    string
+		old    bool
+		nft.Element
+	}
 	for i := range p.Changes {
-		lines = append(lines, p.Changes[i].Text())
+		c := &p.Changes[i]
+		if c.Kind() != "element" {
+			sum += maphash.String(hashSeed, c.Text())
+			continue
+		}
+		if c.Old != nil {
+			sum += maphash.Comparable(hashSeed, element{c.Verb, c.Family, c.Set.Name, true, *c.Old})
+		}
+		if c.New != nil {
+			sum += maphash.Comparable(hashSeed, element{c.Verb, c.Family, c.Set.Name, false, *c.New})
+		}
 	}
-	slices.Sort(lines)
-	h := fnv.New64a()
-	for _, l := range lines {
-		_, _ = h.Write([]byte(l)) // never fails
-	}
-	return h.Sum64()
+	return sum
 }
 
 // Check implements [apply.Kernel].

@@ -47,6 +47,44 @@ var ownAddresses = func() map[netip.Addr]int {
 	return out
 }()
 
+// serviceNames are the names of all Services, by number.
+var serviceNames = func() (out []model.ServiceName) {
+	for i := range services {
+		out = append(out, workload.ServiceName(i))
+	}
+	return out
+}()
+
+// roll replaces an endpoint or two of a Service by as many others, as updates of Deployments do. All have the same weight
+// then: most such changes replace single elements. The one with the address leaving goes, if the Service has it.
+func (w *world) roll(seed uint64, i int, leaving netip.Addr) {
+	r := rand.New(rand.NewPCG(seed, 6))
+	all := w.States(i)[workload.ServiceName(i)].Slices
+	for n, slice := range all {
+		next := *slice
+		next.Hosts = slices.Clone(slice.Hosts)
+		for n := range next.Hosts {
+			next.Hosts[n].Weight, next.Hosts[n].Ready = 0, true
+		}
+		for range min(1+r.IntN(2), len(next.Hosts)) {
+			at := r.IntN(len(next.Hosts))
+			if leaves := slices.IndexFunc(next.Hosts, func(h model.Host) bool { return h.Address == leaving }); leaves >= 0 {
+				at = leaves
+			}
+			next.Hosts[at].Address = netip.AddrFrom4([4]byte{10, 128, byte(i), byte(20 + r.IntN(200))})
+			if slice.Family == model.IPv6 {
+				next.Hosts[at].Address = netip.MustParseAddr(fmt.Sprintf("fd00:10:128::%x", 0x20+r.IntN(200)))
+			}
+		}
+		all[n] = &next
+	}
+}
+
+// hasEndpoints reports whether a Service has several endpoints of a family.
+func (w *world) hasEndpoints(i int) bool {
+	return slices.ContainsFunc(w.States(i)[workload.ServiceName(i)].Slices, func(s *model.EndpointSlice) bool { return len(s.Hosts) > 2 })
+}
+
 // replace draws a Service with its endpoints.
 func (w *world) replace(seed uint64, i int) {
 	w.Reseed(seed)
@@ -89,7 +127,7 @@ func (w *world) configure(seed uint64) settings {
 	if r.IntN(3) == 0 {
 		c.Observe = model.Observe{Level: model.ObserveLevel(1 + r.IntN(3)), Group: 7}
 	}
-	return settings{Node: c, NoOwner: r.IntN(3) == 0, MinSyncPeriod: time.Duration(r.IntN(2)) * shortPeriod, Upgraded: r.IntN(3) == 0}
+	return settings{Node: c, NoOwner: r.IntN(5) == 0, MinSyncPeriod: time.Duration(r.IntN(2)) * shortPeriod, Upgraded: r.IntN(3) == 0}
 }
 
 // move gives the interfaces of the node other addresses, and returns those that came or went.
