@@ -273,7 +273,7 @@ func (p *mutantProgram) try(t *testing.T, s inject.Site) result {
 	return r
 }
 
-const mutantsPage = "../docs/proof/mutants.md"
+const mutantsPage = "mutants.md"
 
 // TestMutantsPage compares the page with the results.
 func TestMutantsPage(t *testing.T) {
@@ -287,7 +287,7 @@ func TestMutantsPage(t *testing.T) {
 		cell := strings.NewReplacer("|", "\\|", "`", "'")
 		rows[kind] += fmt.Sprintf("| %s | %s `%s` | %s |\n", cell.Replace(r.Place), r.Kind, cell.Replace(r.Source), cell.Replace(text))
 	}
-	page := fmt.Sprintf("# Mutants\n\nMistakes in the source, drawn by a seed, and how [the proof](../proof.md#mutants) finds each; `make prove-mutants` makes the\n"+
+	page := fmt.Sprintf("# Mutants\n\nMistakes in the source, drawn by a seed, and how [the proof](../docs/proof.md#mutants) finds each; `make prove-mutants` makes the\n"+
 		"results. Of %d with which rules can be made, %d are caught, %d change no packet, and %d are shown by no input of the proof. %d more\nstop the program.\n",
 		counts["caught"]+counts["equivalent"]+counts["gap"], counts["caught"], counts["equivalent"], counts["gap"], counts["stops"])
 	for _, part := range []struct{ title, kind, column string }{{"Caught", "caught", "packet"}, {"No packet changes", "equivalent", "why"}, {"Not shown", "gap", "why"}} {
