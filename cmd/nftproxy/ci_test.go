@@ -203,7 +203,7 @@ func TestCIGitHub(t *testing.T) {
 		t.Errorf("without changes: step %q failed; %s", failed, r.read(t, "comment.md"))
 	}
 	for edit, want := range map[string]string{
-		"sed -i 's/port: 8080/port: 80800/' services/shop.yaml":                     "::warning file=services/shop.yaml,line=",
+		"sed -i 's/port: 8080/port: 80800/' services/shop.yaml":                     "::error file=services/shop.yaml,line=",
 		"sed -i 's/name: http, port: 8080/name: x, port: 8080/' services/shop.yaml": "Service shop/cart: ",
 	} {
 		r.input(t, "before")
