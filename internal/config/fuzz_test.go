@@ -7,17 +7,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"unicode"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/testkit/hostile"
 )
-
-// isPlain reports whether a text only adds lines to a terminal or a log when it is
-// printed.
-func isPlain(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) })
-}
 
 // FuzzFile: any configuration file gives a configuration or an error that names
 // the file, and the same result the next time. The configuration can be rendered
@@ -53,7 +47,7 @@ func FuzzFile(f *testing.F) {
 		c, err := load(t, "--config", path)
 		again, sameErr := load(t, "--config", path)
 		if err != nil {
-			if sameErr == nil || c != nil || err.Error() == "" || !isPlain(err.Error()) {
+			if sameErr == nil || c != nil || err.Error() == "" || !hostile.IsPlain(err.Error()) {
 				t.Fatalf("error %q, then %v", err, sameErr)
 			}
 			return
