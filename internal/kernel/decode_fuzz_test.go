@@ -3,6 +3,7 @@ package kernel
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -161,10 +162,11 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// recordings are the kernel's answers about rules of ours, and about foreign changes
-// of our tables.
+// recordings are the kernel's answers about rules of ours, and, without what these have, about foreign
+// changes of our tables: a fuzzer runs short inputs more often.
 func recordings(f *testing.F) (out []frames) {
 	f.Helper()
+	known := make(map[string]bool)
 	for _, rs := range []*nft.Ruleset{workload.Sample(), farmland(1), farmland(2)} {
 		s := newSandbox(f)
 		s.apply(f, rs)
@@ -177,6 +179,7 @@ func recordings(f *testing.F) (out []frames) {
 			f.Fatalf("the recording differs from what was applied (-want +got):\n%s", diff)
 		}
 		out = append(out, fr)
+		fr.each(func(asked uint16, answer []byte) { known[answerKey(asked, answer)] = true })
 	}
 	for _, command := range foreignCommands {
 		s := newSandbox(f)
@@ -186,9 +189,31 @@ func recordings(f *testing.F) (out []frames) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		out = append(out, record(f, s.Conn, current))
+		var changed frames
+		record(f, s.Conn, current).each(func(asked uint16, answer []byte) {
+			if asked == unix.NFT_MSG_GETTABLE || !known[answerKey(asked, answer)] {
+				changed.add(asked, answer)
+			}
+		})
+		out = append(out, changed)
 	}
 	return out
+}
+
+// answerKey is the same for answers of the same shape: handles and names of the same length make no difference.
+func answerKey(asked uint16, answer []byte) string {
+	var shape func(b []byte, depth int) string
+	shape = func(b []byte, depth int) (text string) {
+		var err error
+		for a := netlinkio.Read(b, &err); a.Next(); {
+			text += fmt.Sprintf(" %d:%d", a.Type, len(a.Data))
+			if depth > 0 {
+				text += "(" + shape(a.Data, depth-1) + ")"
+			}
+		}
+		return text
+	}
+	return fmt.Sprint(asked, answer[:1], shape(answer[netlinkio.HeaderLength:], 5))
 }
 
 // farmland is a ruleset of one service with a little of everything.
@@ -258,6 +283,48 @@ func FuzzDump(f *testing.F) {
 	})
 }
 
+// FuzzWatch: 13.17. Whatever messages about changes of our tables say, the transaction at their end has a few texts, of
+// bounded length, and numbers of what was changed.
+func FuzzWatch(f *testing.F) {
+	events := map[uint16]uint16{unix.NFT_MSG_GETTABLE: unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_GETSET: unix.NFT_MSG_NEWSET, unix.NFT_MSG_GETSETELEM: unix.NFT_MSG_DELSETELEM,
+		unix.NFT_MSG_GETCHAIN: unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_GETRULE: unix.NFT_MSG_NEWRULE}
+	all := recordings(f)
+	for _, fr := range all[len(all)-len(foreignCommands):] {
+		var changes frames
+		fr.each(func(asked uint16, answer []byte) { changes.add(events[asked], answer) })
+		changes.add(unix.NFT_MSG_NEWOBJ, changes[3:])
+		f.Add([]byte(changes))
+		f.Add([]byte(changes[:len(changes)/2]))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w := &Watcher{seen: make(map[model.Family]*touched), name: "nftproxy", ask: played(data)}
+		recorded := 0
+		event := func(kind uint16, content []byte) *Intervention {
+			return w.recordMessage(netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind)}, Data: content})
+		}
+		frames(data).each(func(kind uint16, content []byte) {
+			if recorded++; kind != unix.NFT_MSG_NEWGEN && event(kind, content) != nil {
+				t.Error("a transaction ends before its end")
+			}
+		})
+		i := event(unix.NFT_MSG_NEWGEN, make([]byte, netlinkio.HeaderLength))
+		if len(w.seen) > 0 {
+			t.Error("the next transaction would have these changes")
+		}
+		if i == nil {
+			return
+		}
+		if len(i.Touched) > maxTouched || recorded == 0 {
+			t.Errorf("%d texts of %d messages", len(i.Touched), recorded)
+		}
+		for _, text := range i.Touched {
+			if len(text) > 8*len(data)+200 {
+				t.Errorf("a text of %d bytes for %d", len(text), len(data))
+			}
+		}
+	})
+}
+
 // withCounts returns frames in which sets have four billion elements, as far as
 // this kernel counts them (found by FuzzDump: room was made for all).
 func withCounts(fr frames) []byte {
@@ -311,12 +378,13 @@ func FuzzDecode(f *testing.F) {
 	seen := make(map[string]bool)
 	for _, fr := range recordings(f) {
 		fr.each(func(asked uint16, answer []byte) {
-			if m := append([]byte{byte(asked)}, answer...); !seen[string(m)] {
-				seen[string(m)] = true
-				f.Add(m)
+			if key := answerKey(asked, answer); !seen[key] {
+				seen[key] = true
+				f.Add(append([]byte{byte(asked)}, answer...))
 			}
 		})
 	}
+	ours := farmland(2)
 	f.Add(append([]byte{unix.NFT_MSG_GETRULE}, brokenVerdict()...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) < 1+netlinkio.HeaderLength {
@@ -334,7 +402,7 @@ func FuzzDecode(f *testing.F) {
 		case unix.NFT_MSG_GETSET:
 			setAgain(t, m, family)
 		case unix.NFT_MSG_GETSETELEM:
-			for _, table := range farmland(2).Tables {
+			for _, table := range ours.Tables {
 				for _, s := range table.Sets {
 					if table.Family == family {
 						elementsAgain(t, m, s, family)
