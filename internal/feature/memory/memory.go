@@ -184,9 +184,9 @@ func unchanged(smaps io.Reader, name string) (out []extent) {
 		var access string
 		line := lines.Text()
 		if n, _ := fmt.Sscanf(line, "%x-%x %s", &e.from, &e.to, &access); n == 3 {
-			at, reads = e, strings.HasPrefix(access, "r-") && strings.HasSuffix(line, " "+name)
+			at, reads = e, e.from < e.to && strings.HasPrefix(access, "r-") && strings.HasSuffix(line, " "+name)
 		} else if fields := strings.Fields(line); reads && len(fields) > 1 && fields[0] == "Anonymous:" && fields[1] == "0" {
-			out = append(out, at)
+			out, reads = append(out, at), false
 		}
 	}
 	return out
