@@ -1,8 +1,6 @@
 package names
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
@@ -18,6 +16,9 @@ const (
 	dnsPort = 53
 	// maxServers is how many servers of resolv.conf count, as in the C library.
 	maxServers = 3
+	// maxSearch is how many domains of resolv.conf count, each of which is a query for a name: as many as
+	// Kubernetes gives a pod.
+	maxSearch = 32
 	// confPause is the time between two looks at resolv.conf.
 	confPause = time.Second
 )
@@ -44,9 +45,8 @@ var defaults = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 
 
 // parseConf reads a resolv.conf. Lines that it does not know have no effect.
 func parseConf(text []byte) (c conf) {
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for lines.Scan() {
-		line, _, _ := strings.Cut(lines.Text(), "#")
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
 		line, _, _ = strings.Cut(line, ";")
 		words := strings.Fields(line)
 		if len(words) < 2 {
@@ -60,7 +60,7 @@ func parseConf(text []byte) (c conf) {
 		case "search", "domain": // the last line counts
 			c.search = nil
 			for _, domain := range words[1:] {
-				if domain = strings.Trim(domain, "."); domain != "" {
+				if domain = strings.Trim(domain, "."); domain != "" && len(c.search) < maxSearch {
 					c.search = append(c.search, strings.ToLower(domain)+".")
 				}
 			}
