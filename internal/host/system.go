@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -73,8 +74,11 @@ func (s System) ensureValue(name, to string, note func(Change), log *slog.Logger
 }
 
 // Restore gives a setting the value that it had before a change, unless it has another one by now, or is
-// gone with its interface.
+// gone with its interface. It writes no other files.
 func (s System) Restore(c Change) (restored bool, err error) {
+	if c.File != hashsize && (path.Clean(c.File) != c.File || !strings.HasPrefix(c.File, "proc/sys/net/")) {
+		return false, fmt.Errorf("set %q back: it is no setting of the network", c.File)
+	}
 	is, err := s.read(c.File)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && is != c.To {
 		return false, nil
