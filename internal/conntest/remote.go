@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -179,5 +180,5 @@ func (r *Remote) ask(ctx context.Context, path string, question any, read func(i
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, MaxAnswer)) // as far as it can be read
 		return fmt.Errorf("%s: %s", answer.Status, strings.TrimSpace(string(text)))
 	}
-	return read(answer.Body)
+	return read(io.LimitReader(answer.Body, budget.Answer))
 }
