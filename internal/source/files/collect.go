@@ -289,7 +289,8 @@ func manifestText(object any) ([]byte, error) {
 		text, err := yamltext.Flow(fields)
 		return []byte(text + "\n"), err
 	case isGiven:
-		return yaml.JSONToYAML(given)
+		// JSON is read with U+FFFD for each byte that is no UTF-8, and YAML has no such bytes.
+		return yaml.JSONToYAML([]byte(string([]rune(string(given)))))
 	}
 	return yaml.Marshal(fields)
 }

@@ -54,3 +54,16 @@ func FuzzManifests(f *testing.F) {
 		}
 	})
 }
+
+// TestManifestsOfBrokenText: JSON with bytes that are no UTF-8 is written as it was read (found by FuzzBalance).
+func TestManifestsOfBrokenText(t *testing.T) {
+	in, err := (&Reader{Paths: []string{"-"}, Keep: true, Stdin: strings.NewReader("{\"apiVersion\": \"v1\", \"kind\": \"Service\", " +
+		"\"metadata\": {\"name\": \"web\", \"annotations\": {\"a\": \"\xf7\xf7b\"}}, \"spec\": {\"clusterIP\": \"10.96.0.1\", \"ports\": [{\"port\": 80}]}}")}).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := in.WriteManifests(&text); err != nil || !strings.Contains(text.String(), "a: \ufffd\ufffdb\n") {
+		t.Errorf("%v, written is\n%s", err, &text)
+	}
+}
