@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/source/balance"
 	"github.com/nftproxy/nftproxy/internal/source/files"
+	"github.com/nftproxy/nftproxy/internal/testkit/hostile"
 )
 
 var update = flag.Bool("update", false, "write the expected files")
@@ -370,26 +371,41 @@ func TestControlCharacters(t *testing.T) {
 	valid(t, text)
 }
 
-// FuzzParse: whatever the text, the file is valid.
+// FuzzParse: whatever the text, of whatever format it is said to be, the file is valid, and has no
+// control characters. It takes memory in proportion to the text.
 func FuzzParse(f *testing.F) {
-	names, _ := filepath.Glob("testdata/*.*")
-	more, _ := filepath.Glob("testdata/corpus/*")
-	for _, name := range append(names, more...) {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
+	for _, pattern := range []string{"testdata/*", "testdata/corpus/*"} {
+		for _, extension := range []string{".cfg", ".conf", ".save"} { // the others are results
+			names, _ := filepath.Glob(pattern + extension)
+			for _, name := range names {
+				text, err := os.ReadFile(name)
+				if err != nil {
+					f.Fatal(err)
+				}
+				f.Add(string(text), "")
+			}
 		}
-		f.Add(string(text))
 	}
-	f.Fuzz(func(t *testing.T, input string) {
-		c, err := Parse(input, Options{})
-		if err != nil {
-			return
-		}
-		text, err := c.Text("it")
-		if err != nil {
-			t.Fatal(err)
-		}
-		valid(t, text)
+	for _, format := range append(Formats, "nginx\x1b") {
+		f.Add("listen a\n bind :80\n server a\x1b[2J 10.0.0.1:80\n", format)
+		f.Add("virtual_server 192.0.2.1 80 {\n real_server 10.0.0.1 80 {\n }\n}\n", format)
+		f.Add("-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r 10.0.0.1:80 -m\n", format)
+	}
+	f.Fuzz(func(t *testing.T, input, format string) {
+		hostile.CheckMemory(t, len(input), perByte, func() {
+			c, err := Parse(input, Options{Format: format})
+			if err != nil {
+				return // which is printed as any error
+			}
+			text, err := c.Text("it")
+			if err != nil {
+				t.Fatal(err)
+			}
+			hostile.CheckText(t, text)
+			valid(t, text)
+		})
 	})
 }
+
+// perByte is the memory that an import may take for a byte of its input: a line of few bytes is an object.
+const perByte = 64 << 10
