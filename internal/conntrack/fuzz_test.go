@@ -82,6 +82,48 @@ func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeE
 	}
 }
 
+// FuzzEntries: any message about an entry has one group, of an address or a /64 of IPv6; and what IPVS
+// translates is made again with the addresses that it has.
+func FuzzEntries(f *testing.F) {
+	for _, flow := range []Flow{
+		{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("10.128.0.1:5353"), addrPort("192.0.2.7:40000"), 7, true, false, Neither, false},
+		{model.TCP, addr("2001:db8::7"), addrPort("[fd00:96::1]:80"), addrPort("[fd00:128::1]:8080"), addrPort("[2001:db8::7]:40000"), 1, false, true, ClientSide, false},
+		{model.SCTP, addr("192.0.2.7"), addrPort("10.96.0.1:80"), addrPort("10.96.0.2:80"), addrPort("10.0.0.7:40000"), 2, false, false, EndpointSide, true},
+	} {
+		whole := message(f, flow, netip.AddrPortFrom(flow.Client, 40000))
+		f.Add(whole)
+		f.Add(append(whole, encodeNested(nl.CTA_COUNTERS_ORIG, encodeAttribute(nl.CTA_COUNTERS_BYTES, make([]byte, 8)))...))
+		f.Add(append(whole, encodeNested(nl.CTA_PROTOINFO, encodeNested(nl.CTA_PROTOINFO_TCP, encodeAttribute(nl.CTA_PROTOINFO_TCP_STATE, []byte{200})))...))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		switch g, dialled := decodeGroup(data); {
+		case g.State == "":
+			t.Errorf("no state: %+v", g)
+		case g.Client.IsValid() && g.Client.Bits() != map[bool]int{true: 32, false: 64}[g.Client.Addr().Is4()]:
+			t.Errorf("the client of %+v is no address and no /64, of %+v", g, dialled)
+		}
+		if e := decodeEntry(data); e == nil || e.Received != 0 && len(data) < 8 {
+			t.Errorf("entry %+v", e)
+		}
+		a, ok := decodeAdoption(data)
+		if !ok {
+			return
+		}
+		var err error
+		made := netlinkio.Read(a.encode(), &err)
+		for made.Next() {
+			if made.Type == nl.CTA_TUPLE_ORIG {
+				if original := decodeTuple(made.Nested()); original.sourceAddress() != a.client || original.destinationAddress() != a.Dialled || original.protocol != a.Protocol {
+					t.Errorf("%+v is made as %+v", a, original)
+				}
+			}
+		}
+		if err != nil || a.client.Addr() != a.Client {
+			t.Errorf("%+v is made as a message with %v", a, err)
+		}
+	})
+}
+
 // FuzzDecode: any message is skipped or yields a complete flow whose deletion
 // names the whole reply tuple: without it the kernel would delete other entries.
 func FuzzDecode(f *testing.F) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/hostile"
 )
 
 // attribute returns an attribute with its padding.
@@ -115,8 +117,24 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// FuzzDeliver: no message makes the reader fail. The kernel copies parts of packets that
-// strangers send.
+// FuzzPorts: any table is read in proportion to its length, and no line counts that does not begin with two numbers.
+func FuzzPorts(f *testing.F) {
+	for _, table := range []string{"    5   4711     0 2 65535    100  1\n28272 4294963199     0 2    96     10  1\n\nx 1\n", "65536 1\n-1 2\n1 -2\n0x5 7\n5 4294967296\n", "5\n7\n"} {
+		f.Add(table)
+	}
+	f.Fuzz(func(t *testing.T, table string) {
+		var ports map[uint16]uint32
+		hostile.CheckMemory(t, len(table), 1024, func() { ports = portsOf(table) })
+		for group, port := range ports {
+			if !strings.Contains(table, fmt.Sprint(group)) || !strings.Contains(table, fmt.Sprint(port)) {
+				t.Errorf("group %d of port %d is not in %q", group, port, table)
+			}
+		}
+	})
+}
+
+// FuzzDeliver: no message makes the reader fail, and each gives one event at most. The kernel copies parts of
+// packets that strangers send.
 func FuzzDeliver(f *testing.F) {
 	packet := ipv6("fd00::1", "fd00::10", hopByHop, join([]byte{unix.IPPROTO_TCP, 0}, make([]byte, 6), []byte{1, 2, 3, 4})...)
 	message := join([]byte{unix.AF_INET6, 0, 0, 0}, attribute(nfulaPrefix, []byte("rate")), attribute(nfulaPayload, packet))
@@ -126,8 +144,12 @@ func FuzzDeliver(f *testing.F) {
 	f.Add([]byte(strings.Repeat("\x10\x00\x00\x00", 9)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r Reader
+		events := 0
 		r.deliverPackets(b, func(e *Event) {
 			_, _ = e.Endpoint()
+			if events++; events*unix.SizeofNlMsghdr > len(b) {
+				t.Fatalf("%d events in %d bytes", events, len(b))
+			}
 			if !e.Client().IsValid() || !e.Dialled().IsValid() {
 				t.Errorf("an event without a client or destination: %+v", e)
 			}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/hostile"
 )
 
 // attribute returns a padded netlink attribute.
@@ -120,7 +121,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecode: no message makes the decoder fail otherwise than with an error.
+// FuzzDecode: no message makes the decoder fail otherwise than with an error, and a packet has a plain text.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 8, 0, 6, 0, 0, 0, 0, 7})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -129,7 +130,7 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%v is an event, with the error %v", e, err)
 		}
 		if e.Packet != nil {
-			_ = e.Packet.String() + e.Packet.icmpText()
+			hostile.CheckText(t, e.Packet.String()+e.Packet.icmpText())
 		}
 	})
 }
