@@ -3,7 +3,7 @@ package machine
 import (
 	"bytes"
 	"encoding/binary"
-	"math/bits"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -146,10 +146,11 @@ func (d *decoder) decodeHeader(l *expr.Payload, value []byte) Condition {
 	}
 	length := 8 * len(value)
 	if d.mask != nil {
-		length = 0
-		for _, b := range d.mask {
-			length += bits.OnesCount8(b)
+		ones, all := net.IPMask(d.mask).Size() // 0, 0: the mask is none of a prefix
+		if all != length {
+			return Condition{}
 		}
+		length = ones
 	}
 	address, ok := netip.AddrFromSlice(append(slices.Clone(value), make([]byte, size-len(value))...))
 	if !ok {
