@@ -1,8 +1,14 @@
 package drain
 
-import "testing"
+import (
+	"strings"
+	"testing"
 
-// FuzzParse: any content is a list or has problems, and a list is written so that it is
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/testkit/hostile"
+)
+
+// FuzzParse: any content is a list or has problems, which name the file and have no control characters; and a list is written so that it is
 // read again.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
@@ -15,9 +21,14 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l, problems := parse("drain.yaml", data)
+		var l Content
+		var problems manifest.Errors
+		hostile.CheckMemory(t, len(data), 16<<10, func() { l, problems = parse("drain.yaml", data) })
 		if len(problems) > 0 {
-			_ = problems.Error()
+			hostile.CheckText(t, problems.Error())
+			if !strings.HasPrefix(problems.Error(), "drain.yaml") {
+				t.Errorf("the problem does not name the file: %v", problems)
+			}
 			return
 		}
 		again, problems := parse("drain.yaml", []byte(l.text()))

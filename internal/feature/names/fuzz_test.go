@@ -8,6 +8,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/testkit/hostile"
 )
 
 // FuzzAnswer: no message makes the parser fail in another way than with an error, and none gives
@@ -40,7 +41,8 @@ func FuzzAnswer(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			a, err := parse(&p, h, q)
+			var a *answer
+			hostile.CheckMemory(t, len(message), 256, func() { a, err = parse(&p, h, q) })
 			if err == nil && slices.ContainsFunc(a.addresses, func(ip netip.Addr) bool { return !usable(ip) }) {
 				t.Errorf("addresses %v", a.addresses)
 			}
