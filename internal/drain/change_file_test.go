@@ -25,3 +25,29 @@ func FuzzChangesFile(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRequest: any request at the control socket is refused, or about a server with an address, and a weight that a
+// file may have.
+func FuzzRequest(f *testing.F) {
+	for _, server := range []string{"10.0.0.2", "[fd00::2]:80", "10.0.0.2:0", "fe80::1%eth0", "::ffff:10.0.0.2", "", "web", "10.0.0.2:99999", "\x1b"} {
+		f.Add(ActionSet, server, 3)
+		f.Add(ActionUndo, server, -1)
+		f.Add(ActionAdd, server, 1<<40)
+	}
+	f.Fuzz(func(t *testing.T, action, server string, weight int) {
+		c := Command{Action: action, Server: server, Weight: &weight}
+		if weight == -1 {
+			c.Weight = nil
+		}
+		r, err := ParseRequest(c, "root")
+		if err != nil {
+			return
+		}
+		if r.All != (action == ActionUndo && server == "") || r.All == r.Server.Address.IsValid() || r.Server.Address.Zone() != "" {
+			t.Errorf("%q %q is %+v", action, server, r)
+		}
+		if c.Weight != nil && (weight < 0 || weight > MaxWeight) || action == ActionSet && r.Weight == nil {
+			t.Errorf("%q %q with the weight %d is %+v", action, server, weight, r)
+		}
+	})
+}
