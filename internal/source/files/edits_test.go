@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// edits returns texts of a file, each made of the one before by an edit.
-func edits(list bool, n int) (texts []string) {
+// edits returns texts of a file, first with so many objects, each made of the one before by one of n edits.
+func edits(list bool, objectsAtFirst, n int) (texts []string) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var objects []string
-	for i := range 12 {
+	for i := range objectsAtFirst {
 		objects = append(objects, editedObject(r, i))
 	}
 	for i := range n {
@@ -98,7 +98,7 @@ func TestEdits(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "services.yaml")
 			e := edited{t: t, path: path, again: &Reader{Paths: []string{path}, follows: true}}
 			r := rand.New(rand.NewPCG(3, 4))
-			for _, text := range edits(list, 80) {
+			for _, text := range edits(list, 12, 80) {
 				e.to(text)
 				if r.IntN(2) == 0 {
 					e.to(withStrayLine(r, text))

@@ -66,7 +66,7 @@ func FuzzLoad(f *testing.F) {
 func FuzzEdit(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, list := range []bool{false, true} {
-		for _, text := range edits(list, 10) {
+		for _, text := range edits(list, 4, 10) {
 			f.Add([]byte(text), []byte(withStrayLine(r, text)))
 			f.Add([]byte(withStrayLine(r, text)), []byte(text))
 		}
