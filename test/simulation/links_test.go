@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/feature/vitals"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/testkit/await"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/nftproxy/nftproxy/internal/testkit/simulation"
@@ -154,7 +155,7 @@ func takeOff(name string, a netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	all, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	all, err := netlinkio.List(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return err
 	}
