@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing/synctest"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,17 +27,18 @@ func drawFault(dice *rand.Rand) Fault {
 	return Fault{Before: before[dice.IntN(len(before))]}
 }
 
-// disturb has another program change the rules. If connections fail, they are there again within a second, unless there
-// are other faults.
+// disturb has another program change the rules. Unless there are other faults, they are repaired: within a second if
+// connections fail and the process learns of that.
 func (r *run) disturb(missed bool, dice *rand.Rand) error {
 	calm := r.isCalm()
-	if !r.Tables.Disturb(missed, func(rules *nft.Ruleset) bool { return vandalize(rules, dice) }) || !calm {
+	within := r.Tables.Disturb(missed, func(rules *nft.Ruleset) bool { return vandalize(rules, dice) })
+	if within == 0 || !calm {
 		synctest.Wait()
 		return nil
 	}
-	pass(time.Second)
+	pass(within)
 	if wrong := r.Tables.compare(r.newest()); len(wrong) > 0 {
-		return fmt.Errorf("rules are not repaired a second after another program has changed them: %s", wrong[0])
+		return fmt.Errorf("rules are not repaired %s after another program has changed them: %s", within, wrong[0])
 	}
 	return nil
 }

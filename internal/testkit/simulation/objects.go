@@ -20,9 +20,7 @@ func (r *run) edit(e Event, dice *rand.Rand) {
 	case Remove:
 		r.remove(dice.IntN(services))
 	case Several:
-		for range 2 + dice.IntN(6) {
-			r.replace(dice.Uint64(), dice.IntN(services))
-		}
+		r.replaceSeveral(dice)
 	case Roll:
 		i := dice.IntN(services)
 		r.world.roll(dice.Uint64(), i, netip.Addr{})
@@ -39,6 +37,19 @@ func (r *run) edit(e Event, dice *rand.Rand) {
 		r.replace(dice.Uint64(), dice.IntN(services))
 	}
 	r.publish()
+}
+
+// replaceSeveral replaces Services together, or removes all relayed or announced ones.
+func (r *run) replaceSeveral(dice *rand.Rand) {
+	if dice.IntN(3) > 0 {
+		for range 2 + dice.IntN(6) {
+			r.replace(dice.Uint64(), dice.IntN(services))
+		}
+		return
+	}
+	for i := []int{relayed, announced}[dice.IntN(2)]; i < services; i += kinds {
+		r.remove(i)
+	}
 }
 
 func (r *run) replace(seed uint64, i int) {

@@ -95,12 +95,7 @@ func (r *run) checkPart(before *model.Snapshot, hidden map[model.ServiceName]boo
 	wrong := compareClusterIPs(held, read)
 	for _, t := range held.Tables {
 		if might := most.Table(t.Family); might != nil {
-			for _, c := range t.Chains {
-				ofService := strings.Contains(c.Name, "/") // which may have kept what another one would get otherwise
-				if might.Chain(c.Name) == nil && !nft.IsLane(c.Rules) && !ofService {
-					wrong = append(wrong, fmt.Sprintf("%s: chain %s is left", t.Family, c.Name))
-				}
-			}
+			wrong = append(wrong, chainsLeft(t, might)...)
 		}
 	}
 	if len(wrong) > 0 {
@@ -109,6 +104,21 @@ func (r *run) checkPart(before *model.Snapshot, hidden map[model.ServiceName]boo
 	}
 	return nil
 }
+
+// chainsLeft returns the chains of a table that rules do not need. A Service that is kept may have frontends, with limits,
+// that another one would get otherwise.
+func chainsLeft(t, might *nft.Table) (wrong []string) {
+	left := slices.DeleteFunc(slices.Clone(t.Chains), func(c *nft.Chain) bool { return might.Chain(c.Name) != nil || nft.IsLane(c.Rules) })
+	keeps := slices.ContainsFunc(left, isOfService)
+	for _, c := range left {
+		if !isOfService(c) && !(keeps && strings.HasSuffix(c.Name, "-limits")) {
+			wrong = append(wrong, fmt.Sprintf("%s: chain %s is left", t.Family, c.Name))
+		}
+	}
+	return wrong
+}
+
+func isOfService(c *nft.Chain) bool { return strings.Contains(c.Name, "/") }
 
 // snapshotOf returns a snapshot with other Services.
 func snapshotOf(s *model.Snapshot, states map[model.ServiceName]model.ServiceState) *model.Snapshot {

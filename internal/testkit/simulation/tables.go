@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -394,14 +395,14 @@ func (c *Conn) Reclaim(generation uint32) bool {
 }
 
 // Disturb changes the tables as another program does: edit changes a copy, and reports whether connections fail then.
-// missed means that the process loses the message about it. The result is whether the process has to repair
-// that soon.
-func (t *Tables) Disturb(missed bool, edit func(*nft.Ruleset) (urgent bool)) bool {
+// missed means that the process loses the message about it. The result is within which time the process repairs that if
+// nothing else is wrong; zero: it need not, or only when all rules are compared.
+func (t *Tables) Disturb(missed bool, edit func(*nft.Ruleset) (urgent bool)) time.Duration {
 	t.mu.Lock()
 	for _, owner := range t.owners {
 		if owner != nil {
 			t.mu.Unlock()
-			return false
+			return 0
 		}
 	}
 	t.expected, t.vandalized = true, true
@@ -424,11 +425,18 @@ func (t *Tables) Disturb(missed bool, edit func(*nft.Ruleset) (urgent bool)) boo
 		drifted = t.watcher.drifted
 	}
 	t.mu.Unlock()
-	if touched && drifted != nil {
-		drifted(kernel.Intervention{Missed: missed, Urgent: urgent && !missed, Touched: []string{"a table"}})
+	if !touched || drifted == nil {
+		return 0
 	}
-	return touched && drifted != nil && urgent && !missed
+	drifted(kernel.Intervention{Missed: missed, Urgent: urgent && !missed, Touched: []string{"a table"}})
+	if urgent && !missed {
+		return time.Second
+	}
+	return longestRepair
 }
+
+// longestRepair is more than the longest pause before a repair, a minute.
+const longestRepair = 2 * time.Minute
 
 // Held returns a copy of the tables.
 func (t *Tables) Held() *nft.Ruleset {
