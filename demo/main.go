@@ -102,6 +102,9 @@ func (d *demo) play(args []string, selected string) (err error) {
 	if err := d.build(); err != nil {
 		return err
 	}
+	if err := d.write(inputName, d.sample); err != nil {
+		return err
+	}
 	for i, s := range steps {
 		if err := d.show(s); err != nil {
 			return fmt.Errorf("step %s: %w", s.name, err)
@@ -116,7 +119,7 @@ func (d *demo) play(args []string, selected string) (err error) {
 	return nil
 }
 
-// build makes the network, its servers and the input file.
+// build makes the network, its servers and a directory for the input file.
 func (d *demo) build() (err error) {
 	d.closing.Lock()
 	defer d.closing.Unlock()
@@ -135,7 +138,7 @@ func (d *demo) build() (err error) {
 			return err
 		}
 	}
-	return d.replace(d.sample)
+	return nil
 }
 
 // close removes everything, once. Steps that still run then fail.

@@ -69,13 +69,18 @@ func (d *demo) run(name, file string, more ...string) (string, error) {
 	return out.String(), err
 }
 
-// replace puts a new input file in the place of the old one.
-func (d *demo) replace(text string) error {
+// write replaces a file, unless everything is being removed: it would be left.
+func (d *demo) write(name, text string) error {
+	d.closing.Lock()
+	defer d.closing.Unlock()
+	if d.closed {
+		return errClosed
+	}
 	next := filepath.Join(d.dir, "next")
 	if err := os.WriteFile(next, []byte(text), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(next, filepath.Join(d.dir, inputName))
+	return os.Rename(next, filepath.Join(d.dir, name))
 }
 
 var planned = regexp.MustCompile(`(?m)^(\d+) to add, (\d+) to change, (\d+) to delete\.$`)
@@ -84,7 +89,7 @@ var planned = regexp.MustCompile(`(?m)^(\d+) to add, (\d+) to change, (\d+) to d
 // changed and deleted objects.
 func (d *demo) plan(text string) (numbers string, err error) {
 	const preview = "next.yaml"
-	if err := os.WriteFile(filepath.Join(d.dir, preview), []byte(text), 0o644); err != nil {
+	if err := d.write(preview, text); err != nil {
 		return "", err
 	}
 	var more []string
@@ -110,7 +115,7 @@ func counts(line string) string {
 
 // change lets the daemon follow a new input file, and returns its line in the log.
 func (d *demo) change(text string) (string, error) {
-	if err := d.replace(text); err != nil {
+	if err := d.write(inputName, text); err != nil {
 		return "", err
 	}
 	return d.daemon.applied(io.Discard)
