@@ -83,21 +83,22 @@ func (r *run) startPartly(dice *rand.Rand) error {
 }
 
 // checkPart looks for frontends of the Services that the process can read, at addresses that no other Service can
-// have. The rest may have what it had before, and the rules no other parts than all of them need together.
+// have. The others may have what they had before, also where a Service that can be read asks for the same. The rules have
+// no other parts than these need.
 func (r *run) checkPart(before *model.Snapshot, hidden map[model.ServiceName]bool) error {
 	now := r.objects.snapshot.Update().Services
 	maps.DeleteFunc(now, func(name model.ServiceName, _ model.ServiceState) bool { return hidden[name] })
 	all := before.Update().Services
+	kept := maps.Clone(all)
+	maps.DeleteFunc(kept, func(name model.ServiceName, _ model.ServiceState) bool { return !hidden[name] })
 	maps.Copy(all, now)
 	c := r.settings.Node
 	c.InterfaceAddresses = r.addresses
-	read, most, held := want(snapshotOf(r.objects.snapshot, now), c).rules(), want(snapshotOf(r.objects.snapshot, all), c).rules(), r.Tables.Held()
-	wrong := compareClusterIPs(held, read)
-	for _, t := range held.Tables {
-		if might := most.Table(t.Family); might != nil {
-			wrong = append(wrong, chainsLeft(t, might)...)
-		}
+	rules := func(states map[model.ServiceName]model.ServiceState) *nft.Ruleset {
+		return want(snapshotOf(r.objects.snapshot, states), c).rules()
 	}
+	held := r.Tables.Held()
+	wrong := append(compareClusterIPs(held, rules(now)), chainsLeft(held, rules(all), rules(kept))...)
 	if len(wrong) > 0 {
 		slices.Sort(wrong)
 		return fmt.Errorf("a part of the source cannot be read, and rules differ:\n%s", strings.Join(wrong[:min(len(wrong), 10)], "\n"))
@@ -105,20 +106,18 @@ func (r *run) checkPart(before *model.Snapshot, hidden map[model.ServiceName]boo
 	return nil
 }
 
-// chainsLeft returns the chains of a table that rules do not need. A Service that is kept may have frontends, with limits,
-// that another one would get otherwise.
-func chainsLeft(t, might *nft.Table) (wrong []string) {
-	left := slices.DeleteFunc(slices.Clone(t.Chains), func(c *nft.Chain) bool { return might.Chain(c.Name) != nil || nft.IsLane(c.Rules) })
-	keeps := slices.ContainsFunc(left, isOfService)
-	for _, c := range left {
-		if !isOfService(c) && !(keeps && strings.HasSuffix(c.Name, "-limits")) {
-			wrong = append(wrong, fmt.Sprintf("%s: chain %s is left", t.Family, c.Name))
+// chainsLeft returns the chains that none of some rules need.
+func chainsLeft(held *nft.Ruleset, needed ...*nft.Ruleset) (wrong []string) {
+	for _, t := range held.Tables {
+		for _, c := range t.Chains {
+			needs := func(r *nft.Ruleset) bool { n := r.Table(t.Family); return n != nil && n.Chain(c.Name) != nil }
+			if !nft.IsLane(c.Rules) && !slices.ContainsFunc(needed, needs) {
+				wrong = append(wrong, fmt.Sprintf("%s: chain %s is left", t.Family, c.Name))
+			}
 		}
 	}
 	return wrong
 }
-
-func isOfService(c *nft.Chain) bool { return strings.Contains(c.Name, "/") }
 
 // snapshotOf returns a snapshot with other Services.
 func snapshotOf(s *model.Snapshot, states map[model.ServiceName]model.ServiceState) *model.Snapshot {
