@@ -33,7 +33,12 @@ func (p *Plan) narrowClasses(first int, cur, want *nft.Table) {
 	if len(classes) == 0 {
 		return
 	}
-	n := narrowing{before: NewLanes(cur), after: NewLanes(want), changes: p.Changes[first:]}
+	n := narrowing{before: NewLanes(cur), after: NewLanes(want), changes: p.Changes[first:], endpoints: make(map[model.FrontendID][]int)}
+	for i := range n.changes {
+		if c := &n.changes[i]; c.New != nil && nft.RowOf(c.Set.Name).Contents == nft.Endpoints && classes[idOf(c)] != nil {
+			n.endpoints[idOf(c)] = append(n.endpoints[idOf(c)], i)
+		}
+	}
 	for _, narrower := range []bool{true, false} { // a class that both are true of has fewer slots
 		for i := range n.changes {
 			c := &n.changes[i]
@@ -48,8 +53,9 @@ func (p *Plan) narrowClasses(first int, cur, want *nft.Table) {
 
 type narrowing struct {
 	before, after *Lanes
-	changes       []Change // of the table
-	passing       []Change // temporary ones
+	changes       []Change                   // of the table
+	endpoints     map[model.FrontendID][]int // changes of endpoints, of frontends whose class changes
+	passing       []Change                   // temporary ones
 }
 
 // addClass lets a class change early if a slot gets another endpoint that it must not lead to, and reports
@@ -98,9 +104,9 @@ func (n *narrowing) passClass(c *Change, in *nft.Table, lane string) {
 func (n *narrowing) keepEndpoints(of model.FrontendID, old, now nft.Slots) {
 	var in *nft.Set
 	var kept []nft.Value
-	for i := range n.changes {
+	for _, i := range n.endpoints[of] {
 		c := &n.changes[i]
-		if c.New == nil || nft.RowOf(c.Set.Name).Contents != nft.Endpoints || idOf(c) != of || !now.Has(c.New.Key.Slot) {
+		if !now.Has(c.New.Key.Slot) {
 			continue
 		}
 		if c.Set != in {
@@ -117,12 +123,18 @@ func (n *narrowing) keepEndpoints(of model.FrontendID, old, now nft.Slots) {
 }
 
 // endpointsIn returns the endpoints of a frontend in some slots.
-func (l *Lanes) endpointsIn(set string, of model.FrontendID, slots nft.Slots) (out []nft.Value) {
+func (l *Lanes) endpointsIn(set string, of model.FrontendID, from nft.Slots) (out []nft.Value) {
 	in := l.table.Set(set)
-	for i := 0; in != nil && i < len(in.Elements); i++ {
-		if e := &in.Elements[i]; slots.Has(e.Key.Slot) && in.FrontendID(e.Key) == of {
-			out = append(out, e.Value)
+	if in == nil {
+		return nil
+	}
+	first := nft.Key{Address: of.Address, Protocol: of.Protocol, Port: of.Port, Slot: from.First}
+	at, _ := slices.BinarySearchFunc(in.Elements, first, func(e nft.Element, k nft.Key) int { return e.Key.Compare(k) })
+	for _, e := range in.Elements[at:] {
+		if in.FrontendID(e.Key) != of || !from.Has(e.Key.Slot) {
+			break
 		}
+		out = append(out, e.Value)
 	}
 	return out
 }
