@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/hostile"
 )
 
-// FuzzRead: of any hosts file, each name has an address, and stands in the file.
+// FuzzRead: each name that is read has an address, and the file contains the name.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{"10.128.0.2 Web1 web1.example # one\n::1 localhost\n", "10.0.0.1\n# 10.0.0.2 a\n10.0.0.300 b\nfe80::1%lo c\n", "\xff 10.0.0.1\r\n10.0.0.1 \x1b[2J\u0130\n"} {
 		f.Add([]byte(text))
